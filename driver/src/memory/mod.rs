@@ -1,0 +1,5 @@
+//! DMA memory: regions, the IOVA allocator, owned buffers, PRP lists.
+
+mod target;
+
+pub use target::{DmaTarget, DmaTargetError};

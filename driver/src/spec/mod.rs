@@ -1,0 +1,1 @@
+//! What the NVM Express specifications put on the wire and in registers.

@@ -1,0 +1,1 @@
+//! Reaching a controller through VFIO.

@@ -1,0 +1,3 @@
+//! The in-guest test binary.
+
+fn main() {}

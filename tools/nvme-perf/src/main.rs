@@ -1,0 +1,3 @@
+//! The measuring tool.
+
+fn main() {}
