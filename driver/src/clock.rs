@@ -39,7 +39,9 @@ impl SystemClock {
     /// A clock that starts at zero now.
     #[must_use]
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 }
 
@@ -85,7 +87,12 @@ impl<'a> Deadline<'a> {
     /// A deadline `limit` from now.
     #[must_use]
     pub fn after(clock: &'a dyn Clock, limit: Duration) -> Self {
-        Self { clock, start: clock.now(), limit, turns: 0 }
+        Self {
+            clock,
+            start: clock.now(),
+            limit,
+            turns: 0,
+        }
     }
 
     /// How long the wait has lasted.

@@ -1,5 +1,8 @@
 //! Doorbells: the registers that every NVMe command ends at.
-#![expect(unsafe_code, reason = "a doorbell is a device register behind a raw pointer")]
+#![expect(
+    unsafe_code,
+    reason = "a doorbell is a device register behind a raw pointer"
+)]
 
 use std::any::Any;
 use std::fmt;
@@ -31,7 +34,11 @@ impl DoorbellWindow {
     /// lives, and nothing may form a Rust reference other than to atomics into that memory.
     #[must_use]
     pub unsafe fn new(base: NonNull<u32>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { base, len, _owner: owner }
+        Self {
+            base,
+            len,
+            _owner: owner,
+        }
     }
 
     /// Length of the window in bytes.
@@ -55,13 +62,18 @@ impl DoorbellWindow {
         }
         // SAFETY: the offset lies inside the window, which is one mapping.
         let register = unsafe { self.base.byte_add(offset) };
-        Some(Doorbell { register: register.cast(), _window: self.clone() })
+        Some(Doorbell {
+            register: register.cast(),
+            _window: self.clone(),
+        })
     }
 }
 
 impl fmt::Debug for DoorbellWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DoorbellWindow").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("DoorbellWindow")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
