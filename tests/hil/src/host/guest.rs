@@ -1,0 +1,271 @@
+//! One boot of the guest: QEMU's command line, the report it sends, and its end, whatever happens.
+
+use hil::boots::{Boot, Controller};
+use hil::report::Line;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::ops::AddAssign;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A boot must reach its first test, and a test its end, within this. Tests have shorter limits of
+/// their own in the guest: this one is for a guest that is stuck as a whole.
+const SILENCE: Duration = Duration::from_secs(300);
+/// And a boot must be through within this.
+const LIMIT: Duration = Duration::from_secs(600);
+/// How much of the console is shown when a boot goes wrong.
+const CONSOLE_LINES: usize = 40;
+
+/// What to boot.
+pub(crate) struct Guest<'a> {
+    pub(crate) boot: &'static Boot,
+    pub(crate) kernel: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    pub(crate) work: &'a Path,
+    pub(crate) seed: u64,
+    pub(crate) filters: &'a [String],
+}
+
+/// How many tests ended which way.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// A running QEMU, which does not outlive this program's interest in it.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Guest<'_> {
+    /// Boots, prints each test's result, and answers how many there were.
+    pub(crate) fn run(&self) -> Result<Tally, Box<dyn Error>> {
+        println!("\nboot `{}`: {}", self.boot.name, self.boot.purpose);
+        let console = self.work.join(format!("console-{}.log", self.boot.name));
+        let disks = tempfile::tempdir_in(self.work)?;
+        let mut child = Command::new("qemu-system-x86_64")
+            .args(self.arguments(&console, disks.path())?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("qemu-system-x86_64: {error}"))?;
+        let report = child.stdout.take().ok_or("QEMU has no standard output")?;
+        let machine = Machine(child);
+        let (mut tally, end) = follow(&lines_of(report), self.boot.name);
+        drop(machine);
+        match end {
+            Ok(tests) if tests == tally.passed + tally.failed => {}
+            Ok(tests) => {
+                println!(
+                    "{}: {tests} tests ran, some results are lost",
+                    self.boot.name
+                );
+                tally.failed += 1;
+            }
+            Err(why) => {
+                println!("test {}::boot ... FAILED\n    {why}", self.boot.name);
+                tally.failed += 1;
+            }
+        }
+        if tally.failed > 0 {
+            print_end_of(&console);
+        }
+        Ok(tally)
+    }
+
+    fn arguments(&self, console: &Path, disks: &Path) -> Result<Vec<OsString>, Box<dyn Error>> {
+        let append = format!(
+            "console=ttyS0 quiet loglevel=5 panic=-1 {} -- {} {} {}",
+            self.boot.kernel_options,
+            self.boot.name,
+            self.seed,
+            self.filters.join(" ")
+        );
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut push = |option: &str, value: &dyn AsRef<std::ffi::OsStr>| {
+            arguments.push(option.into());
+            arguments.push(value.as_ref().to_owned());
+        };
+        // Never KVM: it may exist and still be unable to start a stock kernel.
+        push("-accel", &"tcg,thread=multi");
+        push("-machine", &"q35");
+        push("-cpu", &"max");
+        push("-m", &"2G");
+        push("-smp", &"2");
+        push("-display", &"none");
+        push("-monitor", &"none");
+        push("-serial", &with_path("file:", console, ""));
+        push("-serial", &"stdio");
+        push("-kernel", &self.kernel);
+        push("-initrd", &self.initramfs);
+        push("-append", &append);
+        push(
+            "-device",
+            &format!("intel-iommu{}", self.boot.iommu_options),
+        );
+        for controller in self.boot.controllers {
+            push("-device", &nvme(controller));
+            for (index, mib) in controller.namespaces_mib.iter().enumerate() {
+                let (name, nsid) = (controller.name, index + 1);
+                let disk = disks.join(format!("{name}-{nsid}"));
+                File::create(&disk)?.set_len(mib << 20)?;
+                let options =
+                    format!(",if=none,id={name}-{nsid},format=raw,cache=unsafe,discard=unmap");
+                push("-drive", &with_path("file=", &disk, &options));
+                let lba = controller.lba_bytes;
+                push(
+                    "-device",
+                    &format!(
+                        "nvme-ns,bus={name},drive={name}-{nsid},nsid={nsid},\
+                         logical_block_size={lba},physical_block_size={lba}"
+                    ),
+                );
+            }
+        }
+        arguments.extend(["-nodefaults", "-no-reboot"].map(OsString::from));
+        Ok(arguments)
+    }
+}
+
+fn nvme(controller: &Controller) -> String {
+    let Controller {
+        name,
+        slot,
+        function,
+        options,
+        ..
+    } = controller;
+    format!("nvme,id={name},serial={name},addr={slot:#x}.{function}{options}")
+}
+
+fn with_path(before: &str, path: &Path, after: &str) -> OsString {
+    // A comma would end the value: QEMU reads two as one.
+    let path = path.to_string_lossy().replace(',', ",,");
+    PathBuf::from(format!("{before}{path}{after}")).into_os_string()
+}
+
+/// The lines of a stream as they arrive, read by a thread so that waiting for them can end.
+fn lines_of(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            if sender
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Prints the report as it comes in. Answers the counts, and how many tests the guest says it ran, or
+/// why it did not say so.
+fn follow(lines: &Receiver<String>, boot: &str) -> (Tally, Result<u32, String>) {
+    let start = Instant::now();
+    let (mut tally, mut running) = (Tally::default(), None);
+    let end = loop {
+        let patience = SILENCE.min(LIMIT.saturating_sub(start.elapsed()));
+        let line = match lines.recv_timeout(patience) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                break Err(format!("no end after {} s", start.elapsed().as_secs()));
+            }
+            Err(RecvTimeoutError::Disconnected) => break Err("the guest died".to_owned()),
+        };
+        match Line::parse(&line) {
+            Some(Line::Start { test }) => running = Some(test),
+            Some(Line::Passed { test, took }) => {
+                println!("test {boot}::{test} ... ok ({:.2}s)", took.as_secs_f64());
+                tally.passed += 1;
+                running = None;
+            }
+            Some(Line::Failed { test, took }) => {
+                println!(
+                    "test {boot}::{test} ... FAILED ({:.2}s)",
+                    took.as_secs_f64()
+                );
+                tally.failed += 1;
+                running = None;
+            }
+            Some(Line::Text(text)) => println!("    {text}"),
+            Some(Line::Done { tests }) => break Ok(tests),
+            // The firmware talks on this port too, before the kernel starts.
+            None => {}
+        }
+    };
+    let end = end.map_err(|why| match running {
+        Some(test) => format!("{why} (in {test})"),
+        None => why,
+    });
+    (tally, end)
+}
+
+/// Shows the end of a console log, and says where the whole of it is.
+fn print_end_of(console: &Path) {
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    println!("--- the end of {}", console.display());
+    for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+        println!("{line}");
+    }
+    println!("---");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follow_all(lines: &[&str]) -> (Tally, Result<u32, String>) {
+        let (sender, receiver) = mpsc::channel();
+        for line in lines {
+            sender.send((*line).to_owned()).unwrap();
+        }
+        drop(sender);
+        follow(&receiver, "boot")
+    }
+
+    /// Results are counted, the guest's own count is read, and noise is passed over.
+    #[test]
+    fn a_report_is_counted() {
+        let (tally, end) = follow_all(&[
+            "SeaBIOS",
+            "start a\r",
+            "ok a 5\r",
+            "start b",
+            "failed b 6",
+            "| x",
+            "done 2",
+        ]);
+        assert_eq!((tally.passed, tally.failed, end), (1, 1, Ok(2)));
+    }
+
+    /// A guest that stops talking before it is done has failed, and the test it was in is named.
+    #[test]
+    fn a_guest_that_dies_is_noticed() {
+        let (tally, end) = follow_all(&["start a", "ok a 5", "start b"]);
+        assert_eq!((tally.passed, tally.failed), (1, 0));
+        assert_eq!(end, Err("the guest died (in b)".to_owned()));
+    }
+}

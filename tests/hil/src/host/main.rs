@@ -1,0 +1,131 @@
+//! Builds the guest, boots it once for each set of options, and reports its tests as its own.
+//!
+//! `tests/run hil` calls it with everything in place; `cargo run -p doorbell-hil --bin hil-host` works
+//! by hand with qemu-system-x86_64 on the path and DOORBELL_GUEST_KERNEL set.
+#![expect(clippy::print_stdout, reason = "its output is a test report")]
+
+mod guest;
+mod initramfs;
+mod kernel;
+
+use clap::Parser;
+use hil::boots::{self, BOOTS, Boot};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Runs the tests that need a real kernel's VFIO and IOMMU, in a QEMU guest.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Run only tests whose name contains one of these
+    filters: Vec<String>,
+    /// Run only this boot; may be given several times
+    #[arg(long = "boot", value_name = "NAME", value_parser = find_boot)]
+    boots: Vec<&'static Boot>,
+    /// Start the random numbers here, to repeat a failing run
+    #[arg(long, env = "DOORBELL_SEED")]
+    seed: Option<u64>,
+    /// The guest's kernel: a vmlinuz-VERSION, its modules in ../lib/modules/VERSION
+    #[arg(long, env = "DOORBELL_GUEST_KERNEL", value_name = "FILE")]
+    kernel: PathBuf,
+    /// Where programs are built and consoles are kept
+    #[arg(long, default_value = "target/hil", value_name = "DIR")]
+    work: PathBuf,
+}
+
+fn find_boot(name: &str) -> Result<&'static Boot, String> {
+    let names: Vec<_> = BOOTS.iter().map(|boot| boot.name).collect();
+    boots::boot(name).ok_or_else(|| format!("the boots are {}", names.join(", ")))
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let options = Options::parse();
+    let start = Instant::now();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}: repeat with DOORBELL_SEED={seed}");
+
+    let programs = build_programs(&options.work)?;
+    let modules = kernel::modules(&options.kernel, &["vfio_iommu_type1", "vfio-pci", "nvme"])?;
+    let initramfs = options.work.join("initramfs.cpio");
+    initramfs::write(&initramfs, &programs, &modules)?;
+
+    let mut total = guest::Tally::default();
+    let all: Vec<_> = BOOTS.iter().collect();
+    for boot in if options.boots.is_empty() {
+        all
+    } else {
+        options.boots
+    } {
+        total += guest::Guest {
+            boot,
+            kernel: &options.kernel,
+            initramfs: &initramfs,
+            work: &options.work,
+            seed,
+            filters: &options.filters,
+        }
+        .run()?;
+    }
+    // Options that select nothing must not look like success.
+    let good = total.failed == 0 && total.passed > 0;
+    println!(
+        "\ntest result: {}. {} passed; {} failed; finished in {:.2}s",
+        if good { "ok" } else { "FAILED" },
+        total.passed,
+        total.failed,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds what runs in the guest, linked statically: there is no C library in it.
+fn build_programs(work: &std::path::Path) -> Result<Vec<initramfs::Program>, Box<dyn Error>> {
+    const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // With --target the flags reach our programs but neither build scripts nor procedural macros,
+    // which cannot be linked statically. A target folder of its own keeps those flags from
+    // invalidating every other build.
+    let status = Command::new(cargo)
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--profile",
+            "test",
+            "--target",
+            TRIPLE,
+        ])
+        .args([
+            "-p",
+            "doorbell-hil",
+            "--bin",
+            "hil-guest",
+            "-p",
+            "nvme-perf",
+            "--bin",
+            "nvme-perf",
+        ])
+        .arg("--target-dir")
+        .arg(work)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .status()?;
+    if !status.success() {
+        return Err("building the guest's programs failed".into());
+    }
+    let built = work.join(TRIPLE).join("debug");
+    Ok(vec![
+        initramfs::Program {
+            path: "init",
+            file: built.join("hil-guest"),
+        },
+        initramfs::Program {
+            path: "bin/nvme-perf",
+            file: built.join("nvme-perf"),
+        },
+    ])
+}
