@@ -132,6 +132,11 @@ impl PrpLists {
         }
     }
 
+    /// Gives the memory away, for a device that may still read it. No list is written afterwards.
+    pub(crate) fn take_memory(&mut self) -> Option<DmaBuf> {
+        self.lists.take()
+    }
+
     /// Writes the list of the `entries` pages from `second` on and answers its address.
     #[inline(never)]
     fn fill(&self, slot: u16, second: u64, entries: u64) -> u64 {

@@ -208,6 +208,13 @@ impl BlockCount {
         Self(nlb)
     }
 
+    /// NLB: the count less one.
+    #[inline]
+    #[must_use]
+    pub const fn nlb(self) -> u16 {
+        self.0
+    }
+
     /// The number of blocks.
     #[inline]
     #[must_use]

@@ -1,5 +1,6 @@
 //! The submission queue entry.
 
+use super::command::BlockCount;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A submission queue entry: 64 bytes ("Common Command Format" of the base specification).
@@ -55,6 +56,17 @@ impl Sqe {
     #[must_use]
     pub const fn slba(&self) -> u64 {
         self.cdw10 as u64 | (self.cdw11 as u64) << 32
+    }
+
+    /// This entry for the blocks from `slba` on: dwords 10 and 11 and the low half of dword 12, where
+    /// the commands of the NVM command set have them. The flags in dword 12 stay.
+    #[inline]
+    #[must_use]
+    pub const fn with_blocks(mut self, slba: u64, count: BlockCount) -> Self {
+        self.cdw10 = (slba & 0xffff_ffff) as u32;
+        self.cdw11 = (slba >> 32) as u32;
+        self.cdw12 = self.cdw12 & 0xffff_0000 | count.nlb() as u32;
+        self
     }
 
     /// This entry with the data pointer set.

@@ -1,0 +1,233 @@
+//! What a controller's handle and its queue pairs have in common, and the order in which it ends.
+//!
+//! The last owner to go stops the controller: queues are deleted by then, so it is notified
+//! (CC.SHN), disabled, and only when it is known to be still is its memory given back. A device that
+//! does not stop is reset, then silenced; if nothing helps, the memory stays parked for the life of
+//! the process: never freed, never used again.
+
+use super::admin::{AdminCommand, AdminQueue};
+use super::error::ControllerError;
+use super::registers::Registers;
+use crate::clock::Clock;
+use crate::memory::{Attachment, DmaBuf, DmaDomain};
+use crate::queue::{Completion, ControllerId, QueueId};
+use crate::spec::command;
+use crate::spec::registers::Cc;
+use crate::transport::Transport;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The state behind a [`Controller`](super::Controller) and its queue pairs.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) id: ControllerId,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) registers: Registers,
+    pub(super) domain: DmaDomain,
+    clock: Arc<dyn Clock>,
+    pub(super) times: Times,
+    state: Mutex<State>,
+}
+
+/// The limits of the waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) admin: Duration,
+    pub(super) ready: Duration,
+    pub(super) shutdown: Duration,
+}
+
+/// What changes.
+#[derive(Debug)]
+struct State {
+    admin: AdminQueue,
+    /// The mapping of the domain for this controller; `None` once the controller has been stopped.
+    attachment: Option<Attachment>,
+    /// Queue identifiers that are free, the one used longest ago first: a late completion of a
+    /// deleted queue then has the least chance to meet a new one.
+    free_queues: VecDeque<u16>,
+    /// Memory of queues that the device did not delete.
+    parked: Vec<DmaBuf>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        id: ControllerId,
+        transport: Arc<dyn Transport>,
+        domain: &DmaDomain,
+        times: Times,
+        admin: AdminQueue,
+        attachment: Attachment,
+    ) -> Self {
+        let clock = transport.clock();
+        let registers = Registers::new(Arc::clone(&transport));
+        let state = State {
+            admin,
+            attachment: Some(attachment),
+            free_queues: VecDeque::new(),
+            parked: Vec::new(),
+        };
+        let state = Mutex::new(state);
+        Self {
+            id,
+            transport,
+            registers,
+            domain: domain.clone(),
+            clock,
+            times,
+            state,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the device finds the admin rings: submission, completion.
+    pub(super) fn admin_iovas(&self) -> (u64, u64) {
+        self.state().admin.iovas()
+    }
+
+    /// Sets which queue identifiers may be used: 1 to `granted`.
+    pub(super) fn set_queues(&self, granted: u16) {
+        self.state().free_queues = (1..=granted).collect();
+    }
+
+    /// Runs one admin command.
+    pub(super) fn admin(
+        &self,
+        command: AdminCommand,
+        limit: Duration,
+    ) -> Result<Completion<u64>, ControllerError> {
+        self.admin_in(&mut self.state(), command, limit)
+    }
+
+    fn admin_in(
+        &self,
+        state: &mut State,
+        command: AdminCommand,
+        limit: Duration,
+    ) -> Result<Completion<u64>, ControllerError> {
+        if state.attachment.is_none() {
+            return Err(ControllerError::Stopped);
+        }
+        state
+            .admin
+            .run(&self.registers, &*self.clock, limit, command)
+    }
+
+    /// Takes a queue identifier.
+    pub(super) fn take_queue_id(&self) -> Option<QueueId> {
+        self.state().free_queues.pop_front().map(QueueId)
+    }
+
+    /// Gives a queue identifier back that the device has no queue under.
+    pub(super) fn give_queue_id(&self, id: QueueId) {
+        self.state().free_queues.push_back(id.0);
+    }
+
+    /// Deletes a queue pair on the device: when this succeeds the device touches neither its rings
+    /// nor the buffers of its commands any more.
+    pub(crate) fn delete_queue_pair(&self, id: QueueId) -> Result<(), ControllerError> {
+        let mut state = self.state();
+        let limit = self.times.admin;
+        let sq = AdminCommand::plain("Delete I/O Submission Queue", command::delete_io_sq(id.0));
+        self.admin_in(&mut state, sq, limit).map(drop)?;
+        let cq = AdminCommand::plain("Delete I/O Completion Queue", command::delete_io_cq(id.0));
+        self.admin_in(&mut state, cq, limit).map(drop)?;
+        state.free_queues.push_back(id.0);
+        Ok(())
+    }
+
+    /// Keeps memory that the device may still touch until the controller has been stopped.
+    pub(crate) fn park(&self, memory: Vec<DmaBuf>) {
+        self.state().parked.extend(memory);
+    }
+
+    /// Stops the controller, orderly if it answers, and gives its memory back. Does nothing the
+    /// second time.
+    pub(super) fn stop(&self) -> Result<(), ControllerError> {
+        let mut state = self.state();
+        let Some(attachment) = state.attachment.take() else {
+            return Ok(());
+        };
+        let orderly = self.shut_down();
+        let still = match &orderly {
+            Ok(()) => true,
+            Err(_) => self.force_still(),
+        };
+        if still {
+            state.parked.clear();
+        } else {
+            // The device may write to any of this at any time from now on.
+            state.parked.drain(..).for_each(mem::forget);
+            state.admin.abandon().into_iter().for_each(mem::forget);
+            attachment.abandon();
+        }
+        orderly
+    }
+
+    /// Notifies the controller of the shutdown, waits for it, and disables it.
+    fn shut_down(&self) -> Result<(), ControllerError> {
+        let cc = self.registers.configuration()?;
+        if cc.en() {
+            self.registers
+                .set_configuration(cc.with_shn(Cc::SHN_NORMAL))?;
+            let done = |csts: crate::spec::registers::Csts| {
+                csts.shst() == crate::spec::registers::Csts::SHST_COMPLETE
+            };
+            let what = "the shutdown notification";
+            // One that takes too long is disabled all the same: the memory matters more.
+            let notified =
+                self.registers
+                    .wait_status(&*self.clock, self.times.shutdown, what, true, done);
+            self.disable()?;
+            return notified;
+        }
+        self.disable()
+    }
+
+    /// Sets CC.EN to 0 and waits until the controller has stopped (CSTS.RDY 0).
+    pub(super) fn disable(&self) -> Result<(), ControllerError> {
+        let cc = self.registers.configuration()?;
+        let (limit, clock) = (self.times.ready, &*self.clock);
+        if cc.en() {
+            // A controller that is only just becoming ready must not be disabled before it is
+            // (NVMe 2.x base, "CC.EN"); one that never will be is disabled all the same.
+            let becoming = self
+                .registers
+                .wait_status(clock, limit, "becoming ready", true, |c| c.rdy());
+            if let Err(error @ (ControllerError::Transport(_) | ControllerError::Gone { .. })) =
+                becoming
+            {
+                return Err(error);
+            }
+            let cc = cc.with_en(false).with_shn(Cc::SHN_NONE);
+            self.registers.set_configuration(cc)?;
+        }
+        self.registers
+            .wait_status(clock, limit, "disabling the controller", false, |c| {
+                !c.rdy()
+            })
+    }
+
+    /// The last rungs for a device that does not stop: reset the function, then cut it off from
+    /// memory. Says whether it is still.
+    fn force_still(&self) -> bool {
+        let reset = self.transport.reset().is_ok() && self.disable().is_ok();
+        reset || self.transport.silence().is_ok()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // An error has no receiver here; `stop` has kept memory safe whatever happened.
+        let _ = self.stop();
+    }
+}
