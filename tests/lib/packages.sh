@@ -31,15 +31,17 @@ apt_update() {
     APT_UPDATED=1
 }
 
-# need COMMAND PACKAGE: makes sure that COMMAND exists.
+# need COMMAND PACKAGE...: makes sure that COMMAND exists.
 need() {
-    command -v "$1" >/dev/null && return
+    local command=$1
+    shift
+    command -v "$command" >/dev/null && return
     if ! can_install; then
-        echo "missing: $1 (Debian's package $2)" >&2
+        echo "missing: $command (Debian: apt-get install $*)" >&2
         return 1
     fi
-    echo "installing $2" >&2
-    apt_update && apt install --no-install-recommends "$2" && command -v "$1" >/dev/null
+    echo "installing $*" >&2
+    apt_update && apt install --no-install-recommends "$@" && command -v "$command" >/dev/null
 }
 
 # Adds this release's backports suite for the rest of this run, in a list of our own. The archive's

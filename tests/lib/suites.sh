@@ -1,0 +1,103 @@
+# The suites of tests/run, one function each. A suite prints what it likes; its status decides, and the
+# `test result:` lines among its output are counted.
+#
+# Sourced by tests/run, with ROOT, TARGET and ARGUMENTS set.
+
+declare -A ABOUT=(
+    [tree]="the rules that hold for every file"
+    [format]="cargo fmt --check"
+    [clippy]="cargo clippy on all targets, warnings denied"
+    [docs]="the API documentation builds without a warning"
+    [test]="unit and integration tests"
+    [doctest]="the examples in the documentation"
+    [syscalls]="strace: no system call per I/O"
+    [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
+)
+
+# Rust itself is not ours to install.
+need_rust() {
+    if ! command -v cargo >/dev/null; then
+        echo "missing: cargo. Install rustup (Debian's package rustup, or the installer that" >&2
+        echo "rust-lang.org names); it then fetches the version that rust-toolchain.toml names." >&2
+        return 1
+    fi
+    need cc gcc libc6-dev || return
+    # Asked once, so that a toolchain that rustup has to fetch first is not part of a suite.
+    cargo --version >/dev/null
+}
+
+suite_tree() {
+    local status=0 file lines
+    while IFS= read -r file; do
+        case $file in
+        *.rs)
+            if [[ $(head -c 3 "$file") != '//!' ]]; then
+                echo "$file: begins without a //! line that says what it is for"
+                status=1
+            fi
+            lines=$(wc -l <"$file")
+            if [[ $lines -gt 500 ]]; then
+                echo "$file: $lines lines; a file is read in one sitting, 500 are the limit"
+                status=1
+            fi
+            ;;
+        */Cargo.toml)
+            if ! grep -A1 '^\[lints\]' "$file" | grep -q '^workspace = true'; then
+                echo "$file: does not take the workspace's lints"
+                status=1
+            fi
+            ;;
+        tests/run | .ci/run | *.sh)
+            bash -n "$file" || status=1
+            ;;
+        esac
+    done < <(git ls-files --cached --others --exclude-standard)
+    return $status
+}
+
+suite_format() {
+    cargo fmt --all --check
+}
+
+suite_clippy() {
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+}
+
+suite_docs() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+}
+
+suite_test() {
+    cargo test --locked --workspace --all-targets --no-fail-fast \
+        -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+suite_doctest() {
+    cargo test --locked --workspace --doc --no-fail-fast
+}
+
+suite_hil() {
+    if [[ $(uname -m) != x86_64 ]]; then
+        echo "missing: an x86_64 machine, whose programs the guest can run"
+        return "$MISSING"
+    fi
+    need xz xz-utils && need_qemu && need_kernel || return "$MISSING"
+    cargo run --locked -q -p doorbell-hil --bin hil-host -- --work "$TARGET/hil" \
+        ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+# How many system calls nvme-perf makes for so many reads.
+count_syscalls() {
+    local table=$TARGET/tests/strace.txt
+    strace -f -c -o "$table" "$TARGET/release/nvme-perf" --number-ios "$1" >&2 || return
+    # The columns: share, seconds, microseconds a call, calls, errors if there were any, `total`.
+    awk '$NF == "total" { print $4 }' "$table"
+}
+
+suite_syscalls() {
+    need strace strace || return "$MISSING"
+    cargo build --locked -q --release -p nvme-perf || return
+    local one two
+    one=$(count_syscalls 1000000) && two=$(count_syscalls 2000000) || return
+    echo "$one system calls for 1,000,000 reads, $two for 2,000,000"
+}
