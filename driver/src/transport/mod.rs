@@ -5,6 +5,7 @@
 //! in nothing on the I/O path.
 
 mod doorbell;
+pub mod pci;
 pub mod vfio;
 
 pub use doorbell::{Doorbell, DoorbellWindow};

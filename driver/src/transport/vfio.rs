@@ -1,1 +1,0 @@
-//! Reaching a controller through VFIO.
