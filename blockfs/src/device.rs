@@ -92,7 +92,11 @@ impl<T> DriverDevice<T> {
     /// Commands on `namespace` through `queue`; `volatile_cache` as the controller says.
     #[must_use]
     pub fn new(queue: QueuePair<T>, namespace: Namespace, volatile_cache: bool) -> Self {
-        Self { queue, namespace, volatile_cache }
+        Self {
+            queue,
+            namespace,
+            volatile_cache,
+        }
     }
 }
 
@@ -113,7 +117,8 @@ impl<T> BlockDevice<T> for DriverDevice<T> {
     #[inline]
     fn write(&mut self, lba: Lba, buf: DmaBuf, fua: bool, ctx: T) -> Result<(), Rejected<T>> {
         let flags = if fua { IoFlags::FUA } else { IoFlags::NONE };
-        self.namespace.write_with(&mut self.queue, lba, buf, flags, ctx)
+        self.namespace
+            .write_with(&mut self.queue, lba, buf, flags, ctx)
     }
 
     fn flush(&mut self, ctx: T) -> Result<(), Rejected<T>> {

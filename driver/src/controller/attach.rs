@@ -14,13 +14,46 @@ use crate::spec::feature::QueueCounts;
 use crate::spec::identify::{Cns, IdentifyController};
 use crate::spec::registers::{Aqa, Cap, Cc};
 use crate::spec::{Cqe, Sqe, command};
+use crate::transport::pci::PciAddress;
+use crate::transport::vfio::{VfioTarget, VfioTransport};
 use crate::transport::{Doorbell, DoorbellWindow, Transport};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 impl Controller {
+    /// Opens the PCI function at `address`, which is bound to vfio-pci, and takes control of it.
+    ///
+    /// Controllers opened with one domain share a container: their memory is locked once. What stands
+    /// in the way can be asked before with [`preflight`](crate::transport::vfio::preflight).
+    ///
+    /// # Errors
+    /// [`ControllerError::Setup`] says what stands in the way and what to do about it; otherwise as
+    /// [`Controller::attach`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use driver::controller::{Controller, ControllerOptions};
+    /// use driver::memory::DmaDomain;
+    ///
+    /// let domain = DmaDomain::new();
+    /// let address = "0000:01:00.0".parse()?;
+    /// let controller = Controller::open_pci(address, &domain, &ControllerOptions::default())?;
+    /// println!("{}", controller.identify().model());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_pci(
+        address: PciAddress,
+        domain: &DmaDomain,
+        options: &ControllerOptions,
+    ) -> Result<Self, ControllerError> {
+        let transport = VfioTransport::open(address, domain.target::<VfioTarget>())?;
+        Self::attach(Arc::new(transport), domain, options)
+    }
+
     /// Takes control of the controller behind `transport`: disables it, sets up its admin queue,
     /// enables it and reads what it is. Buffers of `domain` can then be used with it.
     ///
@@ -49,6 +82,7 @@ impl Controller {
             command::identify(Cns::CONTROLLER, 0),
         )?;
         check_entry_sizes(&identify)?;
+        shared.set_shutdown_limit(Duration::from_micros(identify.rtd3e_us.get().into()));
         let queues_granted = negotiate_queues(&shared, options.io_queues)?;
         let max_transfer = identify
             .max_transfer_bytes(cap.mpsmin())

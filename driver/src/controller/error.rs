@@ -5,12 +5,16 @@ use crate::namespace::NamespaceError;
 use crate::spec::Status;
 use crate::spec::registers::Csts;
 use crate::transport::TransportError;
+use crate::transport::vfio::SetupError;
 use std::time::Duration;
 
 /// A failure of bring-up, of an admin command or of shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
+    /// The device could not be opened.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// The registers could not be reached.
     #[error("the controller's registers cannot be reached")]
     Transport(#[from] TransportError),

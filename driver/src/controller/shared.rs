@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::memory::{Attachment, DmaBuf, DmaDomain};
 use crate::queue::{Completion, ControllerId, QueueId};
 use crate::spec::command;
-use crate::spec::registers::Cc;
+use crate::spec::registers::{Cc, Csts};
 use crate::transport::Transport;
 use std::collections::VecDeque;
 use std::mem;
@@ -39,6 +39,9 @@ pub(super) struct Times {
     pub(super) shutdown: Duration,
 }
 
+/// The least time that a shutdown gets: a claim of microseconds is rounded up to what a poll takes.
+const SHUTDOWN_LEAST: Duration = Duration::from_millis(100);
+
 /// What changes.
 #[derive(Debug)]
 struct State {
@@ -48,6 +51,8 @@ struct State {
     /// Queue identifiers that are free, the one used longest ago first: a late completion of a
     /// deleted queue then has the least chance to meet a new one.
     free_queues: VecDeque<u16>,
+    /// How long the controller says that a shutdown takes (RTD3E); zero: it does not say.
+    shutdown_limit: Duration,
     /// Memory of queues that the device did not delete.
     parked: Vec<DmaBuf>,
 }
@@ -67,6 +72,7 @@ impl Shared {
             admin,
             attachment: Some(attachment),
             free_queues: VecDeque::new(),
+            shutdown_limit: Duration::ZERO,
             parked: Vec::new(),
         };
         let state = Mutex::new(state);
@@ -97,6 +103,11 @@ impl Shared {
     /// Sets which queue identifiers may be used: 1 to `granted`.
     pub(super) fn set_queues(&self, granted: u16) {
         self.state().free_queues = (1..=granted).collect();
+    }
+
+    /// Notes how long the controller says that a shutdown takes (RTD3E); zero: it does not say.
+    pub(super) fn set_shutdown_limit(&self, limit: Duration) {
+        self.state().shutdown_limit = limit;
     }
 
     /// Runs one admin command.
@@ -157,7 +168,11 @@ impl Shared {
         let Some(attachment) = state.attachment.take() else {
             return Ok(());
         };
-        let orderly = self.shut_down();
+        let limit = match state.shutdown_limit {
+            Duration::ZERO => self.times.shutdown,
+            rtd3e => rtd3e.max(SHUTDOWN_LEAST),
+        };
+        let orderly = self.shut_down(limit);
         let still = match &orderly {
             Ok(()) => true,
             Err(_) => self.force_still(),
@@ -174,19 +189,17 @@ impl Shared {
     }
 
     /// Notifies the controller of the shutdown, waits for it, and disables it.
-    fn shut_down(&self) -> Result<(), ControllerError> {
+    fn shut_down(&self, limit: Duration) -> Result<(), ControllerError> {
         let cc = self.registers.configuration()?;
         if cc.en() {
             self.registers
                 .set_configuration(cc.with_shn(Cc::SHN_NORMAL))?;
-            let done = |csts: crate::spec::registers::Csts| {
-                csts.shst() == crate::spec::registers::Csts::SHST_COMPLETE
-            };
+            let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
             let what = "the shutdown notification";
             // One that takes too long is disabled all the same: the memory matters more.
-            let notified =
-                self.registers
-                    .wait_status(&*self.clock, self.times.shutdown, what, true, done);
+            let notified = self
+                .registers
+                .wait_status(&*self.clock, limit, what, true, done);
             self.disable()?;
             return notified;
         }
