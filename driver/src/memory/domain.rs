@@ -8,7 +8,7 @@ use super::buf::DmaBuf;
 use super::error::MemoryError;
 use super::lock;
 use super::pages::{HUGE_PAGE, Pages, system_page};
-use super::region::{DmaRegion, default_align};
+use super::region::{DmaRegion, checked_shape, default_align};
 use super::table::{DmaStats, DomainId, Table};
 use super::target::DmaTarget;
 use std::any::Any;
@@ -152,6 +152,7 @@ impl DmaDomain {
     /// As [`DmaDomain::region`], and [`MemoryError::TooLarge`] from 4 GiB on,
     /// [`MemoryError::AlignNotPowerOfTwo`].
     pub fn alloc_aligned(&self, len: usize, align: usize) -> Result<DmaBuf, MemoryError> {
+        checked_shape(len, align)?;
         let mut slabs = lock(&self.shared.slabs);
         for slab in slabs.iter() {
             match slab.alloc_aligned(len, align) {
@@ -175,7 +176,8 @@ impl DmaDomain {
     ) -> Result<DmaRegion, MemoryError> {
         let total: usize = slabs.iter().map(DmaRegion::len).sum();
         let least = len.max(SLAB_BYTES);
-        let ample = least.max((total / 4).min(SLAB_MAX_BYTES) / SLAB_BYTES * SLAB_BYTES);
+        let growth = (total / 4).min(SLAB_MAX_BYTES).max(least);
+        let ample = growth.checked_next_multiple_of(SLAB_BYTES).unwrap_or(least);
         match self.region_aligned(ample, align) {
             Err(_) if ample > least => self.region_aligned(least, align),
             outcome => outcome,

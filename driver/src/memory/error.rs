@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 #[non_exhaustive]
 pub enum MemoryError {
     /// The controller's view of memory refused a mapping.
-    #[error("memory could not be mapped for the controller: {source}")]
+    #[error(transparent)]
     Target {
         /// The refusal.
         #[from]

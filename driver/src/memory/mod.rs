@@ -34,6 +34,11 @@ mod region;
 mod table;
 mod target;
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
 pub use buf::DmaBuf;
 pub use domain::{Attachment, DmaDomain, SLAB_BYTES};
 pub use error::{IovaRanges, MemoryError};

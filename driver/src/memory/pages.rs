@@ -46,24 +46,30 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Fresh, zeroed, populated memory of at least `len` bytes, in multiples of `granule`.
+    /// Fresh, zeroed, populated memory of at least `len` bytes, in multiples of `granule` bytes (a
+    /// power of two) and aligned to them.
     pub(super) fn allocate(len: usize, granule: usize) -> Result<Self, MemoryError> {
         let huge = len.checked_next_multiple_of(HUGE_PAGE);
         if let Some(huge) = huge
             && len >= HUGE_PAGE
             && granule <= HUGE_PAGE
             && huge - len <= len / 4
-            && let Ok(pages) = Self::mapped(huge, PageKind::Huge)
+            && let Ok(pages) = Self::mapped(huge, PageKind::Huge, granule)
         {
             return Ok(pages);
         }
-        let whole = len
-            .checked_next_multiple_of(granule)
-            .ok_or(MemoryError::TooLarge {
-                len: len as u64,
-                max: isize::MAX as u64,
-            })?;
-        Self::mapped(whole, PageKind::Ordinary)
+        let too_large = MemoryError::TooLarge {
+            len: len as u64,
+            max: isize::MAX as u64,
+        };
+        let whole = len.checked_next_multiple_of(granule).ok_or(too_large)?;
+        // Aligned to a huge page, the kernel may use transparent ones.
+        let align = if len >= HUGE_PAGE {
+            granule.max(HUGE_PAGE)
+        } else {
+            granule
+        };
+        Self::mapped(whole, PageKind::Ordinary, align)
     }
 
     /// The caller's memory, kept alive by `keeper`.
@@ -80,26 +86,29 @@ impl Pages {
         }
     }
 
-    fn mapped(len: usize, kind: PageKind) -> Result<Self, MemoryError> {
+    fn mapped(len: usize, kind: PageKind, align: usize) -> Result<Self, MemoryError> {
         let failed = |source| MemoryError::Mmap { len, source };
-        let huge = if kind == PageKind::Huge {
-            libc::MAP_HUGETLB | libc::MAP_HUGE_2MB
-        } else {
-            0
+        let (flags, page) = match kind {
+            PageKind::Huge => (libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, HUGE_PAGE),
+            _ => (0, system_page()),
         };
-        let map = MmapRegionBuilder::<()>::new(len)
+        // Addresses beyond what is used are never touched, so they cost no memory.
+        let mapped_len = len.saturating_add(align.saturating_sub(page));
+        let map = MmapRegionBuilder::<()>::new(mapped_len)
             .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
-            .with_mmap_flags(libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | huge)
+            .with_mmap_flags(libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | flags)
             .build()
             .map_err(|error| match error {
                 MmapRegionError::Mmap(source) => failed(source),
                 other => failed(io::Error::other(other)),
             })?;
-        let base = NonNull::new(map.as_ptr())
+        let start = map.as_ptr();
+        let skip = start.addr().next_multiple_of(align) - start.addr();
+        let base = NonNull::new(start.wrapping_add(skip))
             .ok_or_else(|| failed(io::Error::other("mmap answered address zero")))?;
         if kind == PageKind::Ordinary && len >= HUGE_PAGE {
             // A kernel that may will put transparent huge pages here. One that may not is no error.
-            // SAFETY: the range is the mapping just made; the advice does not change its contents.
+            // SAFETY: the range lies in the mapping just made; the advice does not change its contents.
             unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         }
         populate(base, len).map_err(failed)?;
@@ -147,7 +156,7 @@ mod tests {
         let large = Pages::allocate(HUGE_PAGE, 4096).unwrap();
         assert_eq!(large.len, HUGE_PAGE);
         let coarse = Pages::allocate(5000, 65536).unwrap();
-        assert_eq!(coarse.len, 65536);
+        assert_eq!((coarse.len, coarse.base.0.addr().get() % 65536), (65536, 0));
     }
 
     /// What the system cannot give is an error that names the length.

@@ -176,3 +176,194 @@ impl PrpLists {
         lists.iova() + start
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Addresses and lengths of the pieces that a device accesses for a command, found the way a
+    /// device does: entry by entry, knowing nothing but the two PRPs, the length and the page size.
+    fn walk(lists: &PrpLists, slot: u16, prp: (u64, u64), len: u32) -> Vec<(u64, u64)> {
+        let page = lists.page_mask + 1;
+        let mut left = u64::from(len);
+        let mut pieces = vec![(prp.0, left.min(page - prp.0 % page))];
+        left -= pieces[0].1;
+        if left == 0 {
+            assert_eq!(prp.1, 0, "an unused PRP2 is reserved");
+        } else if left <= page {
+            pieces.push((prp.1, left));
+        } else {
+            let buf = lists.lists.as_ref().unwrap();
+            let area = buf.iova() + u64::from(slot) * lists.area_bytes;
+            let mut at = prp.1;
+            assert!(at.is_multiple_of(ENTRY));
+            while left > 0 {
+                assert!(
+                    (area..area + lists.area_bytes).contains(&at),
+                    "the list leaves its area"
+                );
+                let mut entry = [0; 8];
+                buf.read_at(usize::try_from(at - buf.iova()).unwrap(), &mut entry)
+                    .unwrap();
+                let entry = u64::from_le_bytes(entry);
+                if at % page == page - ENTRY && left > page {
+                    assert!(
+                        entry.is_multiple_of(page),
+                        "a list page does not start a page"
+                    );
+                    at = entry;
+                    continue;
+                }
+                pieces.push((entry, left.min(page)));
+                left -= left.min(page);
+                at += ENTRY;
+            }
+        }
+        assert!(
+            pieces[1..]
+                .iter()
+                .all(|(address, _)| address.is_multiple_of(page))
+        );
+        pieces
+    }
+
+    /// Describes a buffer and checks that a device would access exactly its bytes, in order.
+    fn check(lists: &PrpLists, slot: u16, iova: u64, len: u32) {
+        let prp = lists.describe(slot, iova, len);
+        let mut at = iova;
+        for (address, bytes) in walk(lists, slot, prp, len) {
+            assert_eq!(address, at, "iova {iova:#x} len {len:#x}");
+            at += bytes;
+        }
+        assert_eq!(at, iova + u64::from(len));
+    }
+
+    /// Lengths in the neighbourhood of what a list page, or several, can name.
+    fn lengths(shift: u32) -> impl Strategy<Value = u32> {
+        let page = 1_u32 << shift;
+        let per_list = page / 8;
+        let near = move |pages: u32| {
+            (0..9_u32).prop_map(move |d| (pages.saturating_mul(page)).saturating_add(d).max(5) - 4)
+        };
+        prop_oneof![
+            (0..6_u32).prop_flat_map(near),
+            (0..4_u32, 0..5_u32)
+                .prop_map(move |(lists, d)| (lists * (per_list - 1) + d).min((64 << 20) >> shift))
+                .prop_flat_map(near),
+            1..(4 * page),
+            1..(8_u32 << 20),
+        ]
+    }
+
+    fn cases() -> impl Strategy<Value = (u32, u64, u32, u32, u16)> {
+        (12..18_u32).prop_flat_map(|shift| {
+            let page = 1_u64 << shift;
+            let offset = prop_oneof![
+                Just(0),
+                Just(4),
+                Just(page - 4),
+                Just(page / 2),
+                (0..page / 4).prop_map(|dword| dword * 4),
+            ];
+            (Just(shift), offset, lengths(shift), 0..2_u32, 0..3_u16)
+        })
+    }
+
+    proptest! {
+        /// Any dword offset, any length and page size: the device finds exactly the buffer, within
+        /// the list memory of the slot, also where the lists are made for just that length.
+        #[test]
+        fn a_device_finds_the_buffer((shift, offset, len, spare, slot) in cases()) {
+            let lists = PrpLists::new(&DmaDomain::new(), 3, len + spare * 4096, shift).unwrap();
+            check(&lists, slot, (0x77 << 32) + offset, len);
+        }
+
+        /// Whatever is asked for, no other slot's list changes, and what does not fit has no PRP2.
+        #[test]
+        fn nothing_is_written_elsewhere(
+            max in 0..(8_u32 << 20), slot in 0..5_u16, iova: u64, len: u32, shift in 12..15_u32,
+        ) {
+            let mut lists = PrpLists::new(&DmaDomain::new(), 3, max, shift).unwrap();
+            if let Some(buf) = lists.lists.as_mut() {
+                buf.fill(0xee);
+            }
+            let (_, prp2) = lists.describe(slot, iova & !3, len);
+            let span = (iova & !3 & lists.page_mask) + u64::from(len);
+            if span > 2 << shift && (slot >= 3 || len > max + (1 << shift)) {
+                prop_assert_eq!(prp2, 0);
+            }
+            if let Some(buf) = &lists.lists {
+                let mut bytes = vec![0; buf.len()];
+                buf.read_at(0, &mut bytes).unwrap();
+                let area = usize::try_from(lists.area_bytes).unwrap();
+                for (index, area) in bytes.chunks(area).enumerate() {
+                    let own = index == usize::from(slot);
+                    prop_assert!(own || area.iter().all(|&byte| byte == 0xee));
+                }
+            }
+        }
+    }
+
+    /// Every length up to five pages and a bit, at offsets near both ends and the middle of a page.
+    #[test]
+    fn small_buffers_exhaustively() {
+        let lists = PrpLists::new(&DmaDomain::new(), 1, 24 << 10, 12).unwrap();
+        for offset in [0, 4, 8, 508, 512, 2044, 2048, 4084, 4088, 4092] {
+            for len in 1..=(5 * 4096 + 8) {
+                check(&lists, 0, (1 << 40) + offset, len);
+            }
+        }
+    }
+
+    /// Every number of pages through three list pages, at the lengths where the number changes.
+    #[test]
+    fn list_page_boundaries_exhaustively() {
+        let lists = PrpLists::new(&DmaDomain::new(), 2, 1600 << 12, 12).unwrap();
+        for pages in 2..=1600_u32 {
+            for (offset, len) in [
+                (0, pages << 12),
+                (4, (pages << 12) - 4),
+                (4092, ((pages - 1) << 12) + 4),
+                (4, pages << 12),
+            ] {
+                check(&lists, 1, (1 << 40) + offset, len);
+            }
+        }
+    }
+
+    /// The longest transfer that a controller without a limit is given, chained through 129 pages.
+    #[test]
+    fn a_quarter_gibibyte() {
+        let lists = PrpLists::new(&DmaDomain::new(), 2, 256 << 20, 12).unwrap();
+        assert_eq!(lists.area_bytes, 129 << 12);
+        check(&lists, 1, (1 << 40) + 4092, 256 << 20);
+        check(&lists, 0, 1 << 40, 256 << 20);
+    }
+
+    /// Pages of 128 MiB, the largest that CC.MPS can express.
+    #[test]
+    fn the_largest_pages() {
+        let lists = PrpLists::new(&DmaDomain::new(), 2, 1 << 30, 27).unwrap();
+        assert_eq!(lists.area_bytes, 512);
+        check(&lists, 1, (1 << 40) + 100, 1 << 30);
+        for shift in [0, 11, 28, 64] {
+            let error = PrpLists::new(&DmaDomain::new(), 1, 4096, shift).unwrap_err();
+            assert!(matches!(error, MemoryError::PageSize { .. }), "{error}");
+        }
+    }
+
+    /// The memory is what was announced: none where two PRPs do, half a KiB for 128 KiB transfers.
+    #[test]
+    fn memory_is_as_announced() {
+        assert_eq!(PrpLists::bytes(1024, 4096, 12).unwrap(), 0);
+        assert_eq!(PrpLists::bytes(1024, 128 << 10, 12).unwrap(), 512 << 10);
+        assert_eq!(PrpLists::bytes(3, 2 << 20, 12).unwrap(), 3 << 12);
+        assert_eq!(PrpLists::bytes(3, (2 << 20) + 5, 12).unwrap(), 6 << 12);
+        assert!(PrpLists::bytes(u16::MAX, u32::MAX, 12).unwrap() > 1 << 32);
+        let lists = PrpLists::new(&DmaDomain::new(), 7, 128 << 10, 12).unwrap();
+        assert_eq!(lists.lists.unwrap().len(), 7 * 512);
+        let error = PrpLists::new(&DmaDomain::new(), u16::MAX, u32::MAX, 12).unwrap_err();
+        assert!(matches!(error, MemoryError::TooLarge { .. }), "{error}");
+    }
+}

@@ -115,10 +115,7 @@ impl DmaRegion {
     /// [`MemoryError::RegionFull`], [`MemoryError::Empty`], [`MemoryError::TooLarge`] (4 GiB or
     /// more), [`MemoryError::AlignNotPowerOfTwo`].
     pub fn alloc_aligned(&self, len: usize, align: usize) -> Result<DmaBuf, MemoryError> {
-        let bytes = checked_len(len)?;
-        if !align.is_power_of_two() {
-            return Err(MemoryError::AlignNotPowerOfTwo { align });
-        }
+        let bytes = checked_shape(len, align)?;
         let align_bytes = align.max(DmaBuf::ALIGN) as u64;
         let found = lock(&self.inner.free).alloc(u64::from(bytes), align_bytes, ANYWHERE);
         let iova = found.ok_or(MemoryError::RegionFull {
@@ -190,7 +187,14 @@ pub(super) fn default_align(len: usize) -> usize {
     if len >= PAGE { PAGE } else { CACHE_LINE }
 }
 
-/// A length that a buffer can have.
+/// The length of a buffer that can be had, if there is room.
+pub(super) fn checked_shape(len: usize, align: usize) -> Result<u32, MemoryError> {
+    if !align.is_power_of_two() {
+        return Err(MemoryError::AlignNotPowerOfTwo { align });
+    }
+    checked_len(len)
+}
+
 fn checked_len(len: usize) -> Result<u32, MemoryError> {
     match u32::try_from(len) {
         Ok(0) => Err(MemoryError::Empty),

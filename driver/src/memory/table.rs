@@ -12,6 +12,7 @@ use super::target::{DmaTarget, DmaTargetError};
 use super::{iova, lock};
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,12 @@ impl DomainId {
         let step = |id: u32| (id != Self::NONE.0).then(|| id + 1);
         NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step)
             .map_or(Self::NONE, Self)
+    }
+}
+
+impl fmt::Display for DomainId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
