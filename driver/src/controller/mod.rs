@@ -12,6 +12,8 @@ mod options;
 mod raw;
 mod registers;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 pub use error::ControllerError;
 pub use limits::Limits;

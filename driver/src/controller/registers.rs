@@ -35,7 +35,12 @@ impl Registers {
     }
 
     pub(super) fn configuration(&self) -> Result<Cc, ControllerError> {
-        Ok(Cc::from_bits(self.transport.read32(registers::CC)?))
+        match self.transport.read32(registers::CC)? {
+            u32::MAX => Err(ControllerError::Gone {
+                read: u32::MAX.into(),
+            }),
+            cc => Ok(Cc::from_bits(cc)),
+        }
     }
 
     pub(super) fn set_configuration(&self, cc: Cc) -> Result<(), ControllerError> {

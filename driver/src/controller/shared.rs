@@ -172,11 +172,9 @@ impl Shared {
             Duration::ZERO => self.times.shutdown,
             rtd3e => rtd3e.max(SHUTDOWN_LEAST),
         };
-        let orderly = self.shut_down(limit);
-        let still = match &orderly {
-            Ok(()) => true,
-            Err(_) => self.force_still(),
-        };
+        let notified = self.notify_shutdown(limit);
+        let disabled = self.disable();
+        let still = disabled.is_ok() || self.force_still();
         if still {
             state.parked.clear();
         } else {
@@ -185,25 +183,21 @@ impl Shared {
             state.admin.abandon().into_iter().for_each(mem::forget);
             attachment.abandon();
         }
-        orderly
+        notified.and(disabled)
     }
 
-    /// Notifies the controller of the shutdown, waits for it, and disables it.
-    fn shut_down(&self, limit: Duration) -> Result<(), ControllerError> {
+    /// Notifies a controller that is at work of the shutdown and waits until it has secured its caches.
+    fn notify_shutdown(&self, limit: Duration) -> Result<(), ControllerError> {
+        let what = "the shutdown notification";
         let cc = self.registers.configuration()?;
-        if cc.en() {
-            self.registers
-                .set_configuration(cc.with_shn(Cc::SHN_NORMAL))?;
-            let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
-            let what = "the shutdown notification";
-            // One that takes too long is disabled all the same: the memory matters more.
-            let notified = self
-                .registers
-                .wait_status(&*self.clock, limit, what, true, done);
-            self.disable()?;
-            return notified;
+        if !cc.en() || !self.registers.status(what)?.rdy() {
+            return Ok(());
         }
-        self.disable()
+        self.registers
+            .set_configuration(cc.with_shn(Cc::SHN_NORMAL))?;
+        let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
+        self.registers
+            .wait_status(&*self.clock, limit, what, true, done)
     }
 
     /// Sets CC.EN to 0 and waits until the controller has stopped (CSTS.RDY 0).

@@ -1,4 +1,4 @@
-//! The device side of one queue pair, driven by hand: for this module's tests.
+//! The device side of one queue pair, driven by hand: for the tests of this crate.
 #![expect(
     unsafe_code,
     reason = "a device reads and writes memory that it was given by address"
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 /// An IOMMU that notes what is mapped.
 #[derive(Debug, Default)]
-struct Map(Mutex<BTreeMap<u64, (usize, usize)>>);
+pub(crate) struct Map(Mutex<BTreeMap<u64, (usize, usize)>>);
 
 // SAFETY: the only device behind it is `Device`, which goes through `Map::at`.
 unsafe impl DmaTarget for Map {

@@ -7,7 +7,7 @@
 
 mod core;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 mod pair;
 mod raw;
 mod request;
