@@ -2,6 +2,7 @@
 
 use crate::memory::MemoryError;
 use crate::namespace::NamespaceError;
+use crate::queue::{QueueId, SubmitError};
 use crate::spec::Status;
 use crate::spec::registers::Csts;
 use crate::transport::TransportError;
@@ -55,6 +56,16 @@ pub enum ControllerError {
         /// Its status.
         status: Status,
     },
+    /// The device did not delete a completion queue.
+    #[error(
+        "the device did not delete completion queue {queue}: {status}; its memory stays parked"
+    )]
+    QueueNotDeleted {
+        /// The queue.
+        queue: QueueId,
+        /// The status of the command.
+        status: Status,
+    },
     /// An admin command was not accepted.
     #[error("admin command {command} was not accepted: {reason}")]
     AdminRejected {
@@ -62,7 +73,7 @@ pub enum ControllerError {
         command: &'static str,
         /// Why.
         #[source]
-        reason: crate::queue::SubmitError,
+        reason: SubmitError,
     },
     /// The device cannot do what the driver needs.
     #[error("the device does not offer what the driver needs: {what}")]

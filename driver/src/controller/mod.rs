@@ -9,6 +9,7 @@ mod attach;
 mod error;
 mod limits;
 mod options;
+mod queues;
 mod raw;
 mod registers;
 mod shared;
@@ -22,7 +23,7 @@ pub(crate) use shared::Shared;
 
 use crate::memory::{DmaBuf, DmaDomain};
 use crate::namespace::{Namespace, NamespaceError};
-use crate::queue::{ControllerId, Core, CoreSetup, QueuePair, QueueSize};
+use crate::queue::ControllerId;
 use crate::spec::feature::{FeatureId, Select};
 use crate::spec::identify::{
     Cns, IDENTIFY_LEN, IdentifyController, IdentifyNamespace, NamespaceList,
@@ -31,7 +32,7 @@ use crate::spec::log::{LogId, SmartLog};
 use crate::spec::registers::Version;
 use crate::spec::{Sqe, command};
 use admin::AdminCommand;
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -98,61 +99,6 @@ impl Controller {
     #[must_use]
     pub fn domain(&self) -> &DmaDomain {
         &self.shared.domain
-    }
-
-    /// Creates a queue pair.
-    ///
-    /// # Errors
-    /// [`ControllerError::NoQueueLeft`] where all that the device granted are in use;
-    /// [`ControllerError`].
-    pub fn queue_pair<T>(&self, options: &QueueOptions) -> Result<QueuePair<T>, ControllerError> {
-        let id = self
-            .shared
-            .take_queue_id()
-            .ok_or(ControllerError::NoQueueLeft {
-                granted: self.queues_granted,
-            })?;
-        self.create_queue_pair(id.0, options)
-            .inspect_err(|_| self.shared.give_queue_id(id))
-    }
-
-    fn create_queue_pair<T>(
-        &self,
-        id: u16,
-        options: &QueueOptions,
-    ) -> Result<QueuePair<T>, ControllerError> {
-        let entries = self.limits.queue_entries_max;
-        let size = attach::queue_size(options.commands, entries)?;
-        let doorbells = self.shared.transport.doorbells();
-        let core = Core::new(CoreSetup {
-            domain: &self.shared.domain,
-            controller: self.shared.id,
-            size,
-            page_shift: self.limits.page_shift,
-            max_transfer: limits::usable_transfer(self.max_transfer, options.max_transfer),
-            sq_doorbell: attach::doorbell(&doorbells, &self.limits, id, false)?,
-            cq_doorbell: attach::doorbell(&doorbells, &self.limits, id, true)?,
-        })?;
-        let entries = ring_entries(size);
-        let cq = command::create_io_cq(id, entries, core.cq_iova());
-        self.plain("Create I/O Completion Queue", cq)?;
-        let sq = command::create_io_sq(id, entries, core.sq_iova(), id);
-        if let Err(error) = self.plain("Create I/O Submission Queue", sq) {
-            // The completion queue exists: it must go before its memory does.
-            if self
-                .plain("Delete I/O Completion Queue", command::delete_io_cq(id))
-                .is_err()
-            {
-                let mut core = core;
-                self.shared.park(core.abandon());
-            }
-            return Err(error);
-        }
-        Ok(QueuePair::new(
-            core,
-            crate::queue::QueueId(id),
-            Arc::clone(&self.shared),
-        ))
     }
 
     /// The geometry of a namespace, for I/O.
@@ -310,9 +256,3 @@ const NAMESPACES_A_LIST: usize = 1024;
 const SMART_BYTES: u32 = 512;
 const _: () = assert!(size_of::<SmartLog>() == SMART_BYTES as usize);
 const _: () = assert!(size_of::<NamespaceList>() == NAMESPACES_A_LIST * 4);
-
-/// A ring's size as the queue creation commands want it.
-fn ring_entries(size: QueueSize) -> NonZeroU16 {
-    // A size is at least 2.
-    NonZeroU16::new(size.slots()).map_or(NonZeroU16::MIN, |slots| slots.saturating_add(1))
-}

@@ -11,7 +11,6 @@ use super::registers::Registers;
 use crate::clock::Clock;
 use crate::memory::{Attachment, DmaBuf, DmaDomain};
 use crate::queue::{Completion, ControllerId, QueueId};
-use crate::spec::command;
 use crate::spec::registers::{Cc, Csts};
 use crate::transport::Transport;
 use std::collections::VecDeque;
@@ -116,15 +115,7 @@ impl Shared {
         command: AdminCommand,
         limit: Duration,
     ) -> Result<Completion<u64>, ControllerError> {
-        self.admin_in(&mut self.state(), command, limit)
-    }
-
-    fn admin_in(
-        &self,
-        state: &mut State,
-        command: AdminCommand,
-        limit: Duration,
-    ) -> Result<Completion<u64>, ControllerError> {
+        let mut state = self.state();
         if state.attachment.is_none() {
             return Err(ControllerError::Stopped);
         }
@@ -141,19 +132,6 @@ impl Shared {
     /// Gives a queue identifier back that the device has no queue under.
     pub(super) fn give_queue_id(&self, id: QueueId) {
         self.state().free_queues.push_back(id.0);
-    }
-
-    /// Deletes a queue pair on the device: when this succeeds the device touches neither its rings
-    /// nor the buffers of its commands any more.
-    pub(crate) fn delete_queue_pair(&self, id: QueueId) -> Result<(), ControllerError> {
-        let mut state = self.state();
-        let limit = self.times.admin;
-        let sq = AdminCommand::plain("Delete I/O Submission Queue", command::delete_io_sq(id.0));
-        self.admin_in(&mut state, sq, limit).map(drop)?;
-        let cq = AdminCommand::plain("Delete I/O Completion Queue", command::delete_io_cq(id.0));
-        self.admin_in(&mut state, cq, limit).map(drop)?;
-        state.free_queues.push_back(id.0);
-        Ok(())
     }
 
     /// Keeps memory that the device may still touch until the controller has been stopped.
