@@ -199,6 +199,13 @@ pub const BOOTS: &[Boot] = &[
         kernel_options: "intel_iommu=off",
         controllers: &[&LBA512],
     },
+    Boot {
+        name: "no-intremap",
+        purpose: "an IOMMU that does not remap interrupts",
+        iommu_options: ",intremap=off",
+        kernel_options: "intel_iommu=on",
+        controllers: &[&LBA512],
+    },
 ];
 
 /// The boot of that name.

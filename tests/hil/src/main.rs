@@ -13,6 +13,9 @@ mod init;
 mod machine;
 mod sight;
 mod test;
+mod vfio_attach;
+mod vfio_kit;
+mod vfio_setup;
 
 use std::process::ExitCode;
 use test::{Context, Test};
@@ -21,6 +24,8 @@ use test::{Context, Test};
 fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     tests.extend(sight::tests());
+    tests.extend(vfio_setup::tests());
+    tests.extend(vfio_attach::tests());
     tests
 }
 

@@ -34,7 +34,6 @@ impl Context {
     }
 
     /// Runs a [`Test::part`] as an ordinary user and waits for its end.
-    #[expect(dead_code, reason = "for the tests of what an ordinary user may do")]
     pub(crate) fn run_as_user(&self, uid: u32, part: &str) -> Outcome {
         let status = self.command(part).uid(uid).gid(uid).status()?;
         if status.success() {
@@ -73,7 +72,6 @@ impl Test {
 
     /// A part of a test that needs another process, say another user's: see
     /// [`Context::run_as_user`].
-    #[expect(dead_code, reason = "for the tests of what an ordinary user may do")]
     pub(crate) fn part(
         name: impl Into<String>,
         run: impl Fn(&Context) -> Outcome + 'static,
