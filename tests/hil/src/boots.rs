@@ -56,7 +56,7 @@ const DEFAULT: Controller = Controller {
     function: 0,
     options: "",
     lba_bytes: 512,
-    namespaces_mib: &[128],
+    namespaces_mib: &[64],
     max_transfer: Some(512 << 10),
     queue_entries: 2048,
     io_queues: 64,
@@ -125,7 +125,7 @@ pub const TWO_QUEUES: Controller = Controller {
 pub const THREE_NAMESPACES: Controller = Controller {
     name: "threens",
     slot: 0x18,
-    namespaces_mib: &[128, 64, 32],
+    namespaces_mib: &[48, 32, 16],
     ..DEFAULT
 };
 /// The first of two functions that share an IOMMU group.

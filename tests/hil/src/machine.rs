@@ -1,6 +1,9 @@
 //! The guest's devices: which driver holds which, and how to hand one from driver to driver.
 
+use driver::controller::{self, ControllerOptions};
+use driver::memory::DmaDomain;
 use hil::boots::Controller;
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,6 +71,38 @@ pub(crate) fn bind(controller: &Controller, driver: Driver) -> io::Result<()> {
         format!("/sys/bus/pci/drivers/{}/bind", driver.name()),
         &address,
     )
+}
+
+/// A controller under our driver, and the memory that it shares with it.
+pub(crate) struct Attached {
+    pub(crate) controller: controller::Controller,
+    pub(crate) domain: DmaDomain,
+}
+
+/// Opens a controller and attaches it to a domain of its own.
+pub(crate) fn attach(controller: &Controller) -> Result<Attached, Box<dyn Error>> {
+    let domain = DmaDomain::new();
+    let (address, options) = (controller.address().parse()?, ControllerOptions::default());
+    let controller = controller::Controller::open_pci(address, &domain, &options)?;
+    Ok(Attached { controller, domain })
+}
+
+/// The block device of a namespace of a controller that the kernel drives.
+pub(crate) fn block_device(controller: &Controller, namespace: u32) -> io::Result<PathBuf> {
+    let holds = |file: PathBuf, value: &str| {
+        fs::read_to_string(file).is_ok_and(|text| text.trim() == value)
+    };
+    wait_for("block device", || {
+        // Whether the device hangs off its controller or off its subsystem, `device` knows the serial.
+        fs::read_dir("/sys/block")
+            .ok()?
+            .flatten()
+            .find_map(|entry| {
+                let found = holds(entry.path().join("device/serial"), controller.name)
+                    && holds(entry.path().join("nsid"), &namespace.to_string());
+                found.then(|| Path::new("/dev").join(entry.file_name()))
+            })
+    })
 }
 
 /// Waits until `found` answers something.

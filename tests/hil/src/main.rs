@@ -9,8 +9,13 @@
     reason = "tests fail loudly, and standard output is where they talk"
 )]
 
+mod cross;
+mod data;
 mod init;
+mod isolation;
+mod lifecycle;
 mod machine;
+mod pattern;
 mod sight;
 mod test;
 mod vfio_attach;
@@ -26,6 +31,10 @@ fn tests() -> Vec<Test> {
     tests.extend(sight::tests());
     tests.extend(vfio_setup::tests());
     tests.extend(vfio_attach::tests());
+    tests.extend(lifecycle::tests());
+    tests.extend(isolation::tests());
+    tests.extend(data::tests());
+    tests.extend(cross::tests());
     tests
 }
 

@@ -80,7 +80,6 @@ impl Test {
     }
 
     /// Allows it more time than a minute.
-    #[expect(dead_code, reason = "for tests of many rounds")]
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
