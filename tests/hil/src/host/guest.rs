@@ -59,7 +59,7 @@ impl Drop for Machine {
 impl Guest<'_> {
     /// Boots, prints each test's result, and answers how many there were.
     pub(crate) fn run(&self) -> Result<Tally, Box<dyn Error>> {
-        println!("\nboot `{}`: {}", self.boot.name, self.boot.purpose);
+        println!("boot {}: {}", self.boot.name, self.boot.purpose);
         let console = self.work.join(format!("console-{}.log", self.boot.name));
         let disks = tempfile::tempdir_in(self.work)?;
         let mut child = Command::new("qemu-system-x86_64")
@@ -82,7 +82,7 @@ impl Guest<'_> {
                 tally.failed += 1;
             }
             Err(why) => {
-                println!("test {}::boot ... FAILED\n    {why}", self.boot.name);
+                println!("test {0}::boot ... FAILED\n{0}| {why}", self.boot.name);
                 tally.failed += 1;
             }
         }
@@ -210,7 +210,7 @@ fn follow(lines: &Receiver<String>, boot: &str) -> (Tally, Result<u32, String>) 
                 tally.failed += 1;
                 running = None;
             }
-            Some(Line::Text(text)) => println!("    {text}"),
+            Some(Line::Text(text)) => println!("{boot}| {text}"),
             Some(Line::Done { tests }) => break Ok(tests),
             // The firmware talks on this port too, before the kernel starts.
             None => {}
@@ -228,11 +228,9 @@ fn print_end_of(console: &Path) {
     let text = fs::read(console).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    println!("--- the end of {}", console.display());
-    for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
-        println!("{line}");
-    }
-    println!("---");
+    let end = lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n");
+    // In one piece: another boot may be printing too.
+    println!("--- the end of {}\n{end}\n---", console.display());
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ mod kernel;
 use clap::Parser;
 use hil::boots::{self, BOOTS, Boot};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 /// Runs the tests that need a real kernel's VFIO and IOMMU, in a QEMU guest.
@@ -20,7 +22,7 @@ use std::time::Instant;
 struct Options {
     /// Run only tests whose name contains one of these
     filters: Vec<String>,
-    /// Run only this boot; may be given several times
+    /// Run only this boot; may be given several times: each line of output begins with its name
     #[arg(long = "boot", value_name = "NAME", value_parser = find_boot)]
     boots: Vec<&'static Boot>,
     /// Start the random numbers here, to repeat a failing run
@@ -50,23 +52,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let initramfs = options.work.join("initramfs.cpio");
     initramfs::write(&initramfs, &programs, &modules)?;
 
-    let mut total = guest::Tally::default();
-    let all: Vec<_> = BOOTS.iter().collect();
-    for boot in if options.boots.is_empty() {
-        all
+    let boots = if options.boots.is_empty() {
+        BOOTS.iter().collect()
     } else {
-        options.boots
-    } {
-        total += guest::Guest {
-            boot,
-            kernel: &options.kernel,
-            initramfs: &initramfs,
-            work: &options.work,
-            seed,
-            filters: &options.filters,
-        }
-        .run()?;
-    }
+        options.boots.clone()
+    };
+    let total = run_all(&boots, &options, &initramfs, seed)?;
     // Options that select nothing must not look like success.
     let good = total.failed == 0 && total.passed > 0;
     println!(
@@ -83,8 +74,42 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
+/// Runs the boots, as many at a time as there are processors. Answers what their tests came to.
+fn run_all(
+    boots: &[&'static Boot],
+    options: &Options,
+    initramfs: &Path,
+    seed: u64,
+) -> Result<guest::Tally, Box<dyn Error>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut tally = guest::Tally::default();
+        while let Some(boot) = boots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let guest = guest::Guest {
+                boot,
+                kernel: &options.kernel,
+                initramfs,
+                work: &options.work,
+                seed,
+                filters: &options.filters,
+            };
+            tally += guest.run().map_err(|error| error.to_string())?;
+        }
+        Ok::<_, String>(tally)
+    };
+    let workers = thread::available_parallelism()?.get().min(boots.len());
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let mut total = guest::Tally::default();
+        for worker in workers {
+            total += worker.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok(total)
+    })
+}
+
 /// Builds what runs in the guest, linked statically: there is no C library in it.
-fn build_programs(work: &std::path::Path) -> Result<Vec<initramfs::Program>, Box<dyn Error>> {
+fn build_programs(work: &Path) -> Result<Vec<initramfs::Program>, Box<dyn Error>> {
     const TRIPLE: &str = "x86_64-unknown-linux-gnu";
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // With --target the flags reach our programs but neither build scripts nor procedural macros,
