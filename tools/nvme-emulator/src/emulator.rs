@@ -151,6 +151,7 @@ impl Emulator {
 
     pub(crate) fn start(settings: Builder) -> Result<Self, BuildError> {
         let (cpu, spin) = (settings.cpu, settings.idle_spin);
+        let name = settings.thread_name.clone();
         let clock = SystemClock::new();
         let shared = Arc::new(Shared::new(settings, Time::Real(clock.clone()))?);
         let device = Arc::clone(&shared);
@@ -163,9 +164,7 @@ impl Emulator {
             }
         };
         let failed = |what| move |source| BuildError::Os { what, source };
-        let thread = thread::Builder::new()
-            .name("nvme-emulator".to_owned())
-            .spawn(body);
+        let thread = thread::Builder::new().name(name).spawn(body);
         let thread = thread.map_err(failed("a thread"))?;
         let machine = Machine {
             shared,

@@ -160,6 +160,11 @@ impl Span {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn pointer(self) -> NonNull<u8> {
+        self.base
+    }
+
     #[inline]
     pub(crate) fn len(self) -> usize {
         self.len

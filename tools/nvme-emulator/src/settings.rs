@@ -123,6 +123,7 @@ pub struct Builder {
     pub(crate) iova_ranges: Vec<RangeInclusive<u64>>,
     pub(crate) mapping_quota: Option<u64>,
     pub(crate) cpu: Option<usize>,
+    pub(crate) thread_name: String,
     pub(crate) idle_spin: Duration,
     pub(crate) record: usize,
 }
@@ -192,6 +193,7 @@ impl Default for Builder {
             iova_ranges: vec![0x1_0000..=0xfedf_ffff, 0xfef0_0000..=0xffff_ffff_ffff],
             mapping_quota: None,
             cpu: None,
+            thread_name: "nvme-emulator".to_owned(),
             idle_spin: Duration::from_millis(2),
             record: 0,
         }
@@ -319,6 +321,13 @@ impl Builder {
     #[must_use]
     pub fn cpu(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
+        self
+    }
+
+    /// The name of the device's thread. Default `nvme-emulator`.
+    #[must_use]
+    pub fn thread_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.thread_name);
         self
     }
 
