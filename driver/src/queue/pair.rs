@@ -25,6 +25,7 @@ use std::time::Duration;
 /// ```
 /// use driver::controller::{Controller, ControllerOptions, QueueOptions};
 /// use driver::memory::DmaDomain;
+/// use driver::namespace::Lba;
 /// use nvme_emulator::Emulator;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +38,7 @@ use std::time::Duration;
 /// // Four reads in one batch, one doorbell.
 /// for block in 0..4 {
 ///     let buf = domain.alloc(4096)?;
-///     namespace.read(&mut queue, block * 8, buf, block)?;
+///     namespace.read(&mut queue, Lba(block * 8), buf, block)?;
 /// }
 /// queue.ring();
 /// let mut seen = 0;
