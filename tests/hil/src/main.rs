@@ -21,6 +21,7 @@ mod test;
 mod vfio_attach;
 mod vfio_kit;
 mod vfio_setup;
+mod vfio_user;
 
 use std::process::ExitCode;
 use test::{Context, Test};
@@ -30,6 +31,7 @@ fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     tests.extend(sight::tests());
     tests.extend(vfio_setup::tests());
+    tests.extend(vfio_user::tests());
     tests.extend(vfio_attach::tests());
     tests.extend(lifecycle::tests());
     tests.extend(isolation::tests());

@@ -44,6 +44,11 @@ pub(crate) fn tests() -> Vec<Test> {
         ),
         Test::new("vfio_attach::nothing_leaks", plain, nothing_leaks),
         Test::new(
+            "vfio_attach::a_forked_child_is_kept_out",
+            plain,
+            a_forked_child_is_kept_out,
+        ),
+        Test::new(
             "vfio_attach::the_kernel_takes_it_back",
             plain,
             the_kernel_takes_it_back,
@@ -222,5 +227,46 @@ fn the_kernel_takes_it_back(_: &Context) -> Outcome {
     machine::bind(&LBA512, Driver::Kernel)?;
     machine::bind(&LBA512, Driver::Vfio)?;
     drop(open(&LBA512, None)?);
+    Ok(())
+}
+
+/// The child of a fork can neither use the controller, nor ring a doorbell, nor tear anything down.
+fn a_forked_child_is_kept_out(_: &Context) -> Outcome {
+    const SIGSEGV: i32 = 11;
+    let transport = open(&LBA512, None)?;
+    let memory = kit::pages(1)?;
+    kit::map(&*transport.dma(), 0x10_0000, memory, 0, 1)?;
+    let doorbell = transport.doorbells().doorbell(0).ok_or("no doorbell")?;
+
+    let rang = kit::fork(|| {
+        doorbell.ring(0);
+        true
+    })?;
+    assert_eq!(rang, -SIGSEGV, "the child does not have the doorbells");
+
+    let mut transport = Some(transport);
+    let ended = kit::fork(|| {
+        let Some(transport) = transport.take() else {
+            return false;
+        };
+        let refused = [
+            transport.read32(VS).is_err(),
+            transport.read64(CAP).is_err(),
+            transport.write32(CC, 0).is_err(),
+            transport.write64(ASQ, 0).is_err(),
+            transport.reset().is_err(),
+            transport.silence().is_err(),
+            transport.dma().unmap(0x10_0000, PAGE).is_err(),
+            kit::map(&*transport.dma(), 0x20_0000, memory, 0, 1).is_err(),
+        ];
+        drop(transport);
+        println!("refused: {refused:?}");
+        refused.iter().all(|refused| *refused)
+    })?;
+    assert_eq!(ended, 0);
+    let transport = transport.ok_or("the parent's own is gone")?;
+    assert_ne!(transport.read32(VS)?, 0);
+    assert_eq!(command(&LBA512)? & ALL_SET, ALL_SET);
+    transport.dma().unmap(0x10_0000, PAGE)?;
     Ok(())
 }

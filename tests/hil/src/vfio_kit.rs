@@ -11,9 +11,11 @@ use driver::transport::pci::PciAddress;
 use driver::transport::vfio::{SetupError, VfioTarget, VfioTransport};
 use hil::boots::Controller;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::error::Error;
 use std::fmt::Display;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -73,6 +75,11 @@ pub(crate) fn obey(text: &impl Display) -> Outcome {
     }
 }
 
+/// Where the tests map page `page`.
+pub(crate) fn iova(page: usize) -> u64 {
+    0x10_0000 + (page * PAGE) as u64
+}
+
 /// Anonymous pages that stay for as long as the test's process.
 pub(crate) fn pages(count: usize) -> Result<NonNull<u8>, Box<dyn Error>> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -94,4 +101,23 @@ pub(crate) fn map(
     let memory = unsafe { pages.add(first * PAGE) };
     // SAFETY: the pages are never unmapped, and no test makes references into them.
     unsafe { target.map(iova, memory, count * PAGE) }
+}
+
+/// Splits this process in two. In the child `child` is run, and its answer becomes the exit code.
+/// Answers in the parent how the child ended: its code, or minus the signal that killed it.
+pub(crate) fn fork(child: impl FnOnce() -> bool) -> Result<i32, Box<dyn Error>> {
+    // SAFETY: the test's process has one thread, so that the child finds no lock held.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let passed = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: ends the child at once; nothing of the parent's is torn down.
+        unsafe { libc::_exit(if passed { 0 } else { 1 }) }
+    }
+    let pid = Pid::from_raw(pid).ok_or("fork failed")?;
+    let (_, status) = waitpid(Some(pid), WaitOptions::empty())?.ok_or("no child")?;
+    Ok(match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => -signal,
+        (None, None) => return Err("the child neither ended nor died".into()),
+    })
 }

@@ -8,14 +8,7 @@ use driver::memory::{DmaTarget, DmaTargetError};
 use driver::transport::Transport;
 use driver::transport::vfio::{SetupError, VfioTransport, preflight};
 use hil::boots::{GROUP_FIRST, GROUP_SECOND, LBA512};
-use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
-use std::os::unix::fs::chown;
-
-/// The ordinary user.
-const USER: u32 = 1000;
-/// The locked-memory limit that some distributions give to ordinary users.
-const SMALL_LIMIT: u64 = 64 << 10;
 
 pub(crate) fn tests() -> Vec<Test> {
     let plain = &["plain"];
@@ -34,8 +27,6 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::new("vfio_setup::no_iommu_group", &["no-iommu"], no_iommu_group),
         Test::new("vfio_setup::group_not_viable", plain, group_not_viable),
         Test::new("vfio_setup::vfio_missing", plain, vfio_missing),
-        Test::new("vfio_setup::no_permission", plain, no_permission),
-        Test::part("vfio_setup::no_permission_part", no_permission_part),
         Test::new(
             "vfio_setup::in_use_by_another_process",
             plain,
@@ -47,12 +38,6 @@ pub(crate) fn tests() -> Vec<Test> {
             plain,
             in_use_by_this_process,
         ),
-        Test::new(
-            "vfio_setup::an_ordinary_user_attaches",
-            plain,
-            an_ordinary_user_attaches,
-        ),
-        Test::part("vfio_setup::ordinary_user_part", ordinary_user_part),
         Test::new("vfio_setup::quota_used_up", plain, quota_used_up),
         Test::new(
             "vfio_setup::aperture_too_narrow",
@@ -66,11 +51,6 @@ pub(crate) fn tests() -> Vec<Test> {
             no_interrupt_remapping,
         ),
     ]
-}
-
-/// Where the tests map page `page`.
-fn iova(page: usize) -> u64 {
-    0x10_0000 + (page * PAGE) as u64
 }
 
 /// An address without a device.
@@ -169,41 +149,6 @@ fn vfio_missing(_: &Context) -> Outcome {
     Ok(())
 }
 
-/// An ordinary user who does not own the group's file is told which file it is.
-fn no_permission(context: &Context) -> Outcome {
-    context.run_as_user(USER, "vfio_setup::no_permission_part")
-}
-
-fn no_permission_part(_: &Context) -> Outcome {
-    let error = open(&LBA512, None).expect_err("it opened");
-    let report = preflight(kit::address(&LBA512), 0)?;
-    println!("{report}");
-    for error in [&error, &report.obstacles[0]] {
-        assert!(
-            matches!(
-                error,
-                SetupError::NoPermission {
-                    uid: USER,
-                    owner: 0,
-                    ..
-                }
-            ),
-            "{error:?}"
-        );
-        let file = kit::group_file(&LBA512);
-        contains(
-            error,
-            &[
-                &file,
-                "uid 1000",
-                "mode 0600",
-                &format!("chown 1000 {file}"),
-            ],
-        );
-    }
-    Ok(())
-}
-
 /// A process that holds the device is named.
 fn in_use_by_another_process(context: &Context) -> Outcome {
     let held = open(&LBA512, None)?;
@@ -247,77 +192,6 @@ fn in_use_by_this_process(_: &Context) -> Outcome {
     Ok(())
 }
 
-/// As docs/running-as-a-user.md says: the group's file is the user's, and the limit large enough.
-fn an_ordinary_user_attaches(context: &Context) -> Outcome {
-    let file = kit::group_file(&LBA512);
-    chown(&file, Some(USER), None)?;
-    let outcome = context.run_as_user(USER, "vfio_setup::ordinary_user_part");
-    chown(&file, Some(0), None)?;
-    outcome
-}
-
-/// Sixteen pages fit into 64 KiB, and the seventeenth does not.
-fn ordinary_user_part(_: &Context) -> Outcome {
-    let limit = Rlimit {
-        current: Some(SMALL_LIMIT),
-        maximum: Some(SMALL_LIMIT),
-    };
-    setrlimit(Resource::Memlock, limit)?;
-    let address = kit::address(&LBA512);
-    let report = preflight(address, SMALL_LIMIT)?;
-    assert!(report.is_clear(), "{report}");
-    contains(
-        &report,
-        &[
-            "will lock     64 KiB",
-            "may lock      64 KiB, 0 KiB locked already",
-        ],
-    );
-
-    let transport = open(&LBA512, None)?;
-    let target = transport.target();
-    let memory = kit::pages(17)?;
-    for page in 0..16 {
-        kit::map(&*target, iova(page), memory, page, 1)?;
-    }
-    let error = kit::map(&*target, 0x20_0000, memory, 16, 1).expect_err("too much was locked");
-    assert!(
-        matches!(
-            error,
-            DmaTargetError::MemlockLimit {
-                need: 4096,
-                limit: SMALL_LIMIT,
-                locked: SMALL_LIMIT
-            }
-        ),
-        "{error:?}"
-    );
-    contains(
-        &error,
-        &["65536", "RLIMIT_MEMLOCK", "ulimit -l", "LimitMEMLOCK="],
-    );
-
-    // Asked beforehand, the answer is the same.
-    let report = preflight(address, 4096)?;
-    let error = target.check_room(4096).expect_err("there is room");
-    let found = report.obstacles.iter().chain([&error]);
-    let found: Vec<_> = found
-        .filter(|error| matches!(error, SetupError::MemlockTooLow { .. }))
-        .collect();
-    assert_eq!(found.len(), 2, "{report}");
-    for error in found {
-        contains(
-            error,
-            &["4096 bytes", "65536", "68 KiB or more", "limits.conf"],
-        );
-    }
-    for page in 0..16 {
-        target.unmap(iova(page), PAGE)?;
-    }
-    target.check_room(SMALL_LIMIT)?;
-    Ok(())
-}
-
 /// The container's quota of mappings ends with an error of its own, and what was mapped stays.
 fn quota_used_up(_: &Context) -> Outcome {
     const QUOTA: &str = "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit";
@@ -330,7 +204,7 @@ fn quota_used_up(_: &Context) -> Outcome {
     let memory = kit::pages(5)?;
     for page in 0..4 {
         target.check_room(4096)?;
-        kit::map(&*target, iova(page), memory, page, 1)?;
+        kit::map(&*target, kit::iova(page), memory, page, 1)?;
     }
     let error = kit::map(&*target, 0x20_0000, memory, 4, 1).expect_err("a fifth was mapped");
     assert!(
@@ -341,7 +215,7 @@ fn quota_used_up(_: &Context) -> Outcome {
     let error = target.check_room(4096).expect_err("there is room");
     assert!(matches!(error, SetupError::QuotaUsedUp), "{error:?}");
     contains(&error, &["fewer, larger", "dma_entry_limit"]);
-    target.unmap(iova(0), PAGE)?;
+    target.unmap(kit::iova(0), PAGE)?;
     assert_eq!(target.mappings_left(), Some(1));
     Ok(())
 }
@@ -381,7 +255,7 @@ fn addresses_refused(_: &Context) -> Outcome {
             .any(|range| range.contains(&MSI_WINDOW))
     );
     let memory = kit::pages(4)?;
-    kit::map(&*target, iova(0), memory, 0, 2)?;
+    kit::map(&*target, kit::iova(0), memory, 0, 2)?;
     for iova in [MSI_WINDOW, 0x10_0000, 0x10_1000, 0x20_0800, u64::MAX - 4095] {
         let error = kit::map(&*target, iova, memory, 2, 1).expect_err("it was mapped");
         assert!(
@@ -398,10 +272,10 @@ fn addresses_refused(_: &Context) -> Outcome {
         "{error:?}"
     );
     assert!(
-        target.unmap(iova(0), PAGE).is_err(),
+        target.unmap(kit::iova(0), PAGE).is_err(),
         "half a mapping was unmapped"
     );
-    target.unmap(iova(0), 2 * PAGE)?;
+    target.unmap(kit::iova(0), 2 * PAGE)?;
     Ok(())
 }
 
