@@ -11,12 +11,13 @@ use driver::memory::{DmaDomain, DmaTarget, DmaTargetError, PrpLists};
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Counts the bytes that are mapped.
 #[derive(Debug, Default)]
 struct Counting {
     mapped: AtomicI64,
+    refuses: AtomicBool,
 }
 
 // SAFETY: there is no device behind it.
@@ -34,6 +35,9 @@ unsafe impl DmaTarget for Counting {
         true
     }
     unsafe fn map(&self, _: u64, _: NonNull<u8>, len: usize) -> Result<(), DmaTargetError> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(DmaTargetError::QuotaUsedUp { len });
+        }
         self.mapped
             .fetch_add(i64::try_from(len).unwrap(), Ordering::Relaxed);
         Ok(())
@@ -53,6 +57,9 @@ fn round(target: &Arc<Counting>, domain: &DmaDomain) {
     let region = domain.region(64 << 10).unwrap();
     let part = region.alloc(512).unwrap();
     assert!(target.mapped.load(Ordering::Relaxed) >= 2 << 20);
+    target.refuses.store(true, Ordering::Relaxed);
+    assert!(domain.region(64 << 10).is_err());
+    target.refuses.store(false, Ordering::Relaxed);
     drop((region, lists, bufs, attachment));
     drop(part);
     assert_eq!(target.mapped.load(Ordering::Relaxed), 0);

@@ -91,12 +91,13 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use super::super::range_set::ANYWHERE;
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    /// Without a controller, addresses start above the first MiB, avoid both MSI windows and end at
-    /// 39 bits.
+    /// Where nothing restricts them, addresses start above the first MiB, avoid both MSI windows and
+    /// end at 39 bits. Only when those are used up others follow, if a controller permits them.
     #[test]
     fn defaults_suit_every_iommu() {
         let mut space = Space::new();
@@ -105,6 +106,12 @@ mod tests {
         while let Ok(iova) = space.alloc(1 << 28, 1 << 20, None) {
             seen.push(iova);
         }
+        let (mut space, permitted) = (Space::new(), Some(ANYWHERE));
+        assert_eq!(space.alloc(4096, 4096, permitted).unwrap(), MIB);
+        for iova in &seen {
+            assert_eq!(space.alloc(1 << 28, 1 << 20, permitted).unwrap(), *iova);
+        }
+        assert!(space.alloc(1 << 28, 1 << 20, permitted).is_ok());
         for iova in &seen {
             let last = iova + (1 << 28) - 1;
             assert!(last < 1 << 39);

@@ -196,6 +196,7 @@ mod tests {
         } else {
             let buf = lists.lists.as_ref().unwrap();
             let area = buf.iova() + u64::from(slot) * lists.area_bytes;
+            assert!(area.is_multiple_of(lists.area_bytes.min(page)));
             let mut at = prp.1;
             assert!(at.is_multiple_of(ENTRY));
             while left > 0 {
@@ -275,7 +276,9 @@ mod tests {
         /// the list memory of the slot, also where the lists are made for just that length.
         #[test]
         fn a_device_finds_the_buffer((shift, offset, len, spare, slot) in cases()) {
-            let lists = PrpLists::new(&DmaDomain::new(), 3, len + spare * 4096, shift).unwrap();
+            let domain = DmaDomain::new();
+            let _so_that_the_lists_do_not_start_the_slab = domain.alloc(4).unwrap();
+            let lists = PrpLists::new(&domain, 3, len + spare * 4096, shift).unwrap();
             check(&lists, slot, (0x77 << 32) + offset, len);
         }
 

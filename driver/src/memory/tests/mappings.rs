@@ -213,9 +213,9 @@ fn allocations_share_few_mappings() {
     let domain = DmaDomain::new();
     let target = FakeTarget::shared();
     let attachment = domain.attach(target.clone()).unwrap();
-    let bufs: Vec<_> = (0..2048).map(|_| domain.alloc(8192).unwrap()).collect();
-    assert!(target.mapped().len() <= 8, "{:?}", target.mapped());
-    let large = domain.alloc(5 << 20).unwrap();
+    let bufs: Vec<_> = (0..4096).map(|_| domain.alloc(8192).unwrap()).collect();
+    assert!(target.mapped().len() <= 11, "{:?}", target.mapped());
+    let large = domain.alloc(61 << 20).unwrap();
     let odd = domain.alloc_aligned(100, 8 << 20).unwrap();
     assert!(odd.iova().is_multiple_of(8 << 20));
     drop(domain);
@@ -224,4 +224,16 @@ fn allocations_share_few_mappings() {
     drop(large);
     assert!(target.mapped().is_empty());
     drop(attachment);
+}
+
+/// What a large buffer leaves of its mapping serves others.
+#[test]
+fn the_rest_of_a_slab_is_used() {
+    let domain = DmaDomain::new();
+    let _bufs = [
+        domain.alloc(3 << 20).unwrap(),
+        domain.alloc(1 << 20).unwrap(),
+    ];
+    let stats = domain.stats();
+    assert_eq!((stats.regions, stats.region_bytes), (1, 4 << 20));
 }

@@ -46,6 +46,19 @@ fn abandoned_memory_is_parked() {
     assert!(held(&alive));
 }
 
+/// A controller that leaves in order gives up parked memory too.
+#[test]
+fn parked_memory_leaves_with_the_other_controllers() {
+    let domain = DmaDomain::new();
+    let (lost, good) = (FakeTarget::shared(), FakeTarget::shared());
+    let abandoned = domain.attach(lost.clone()).unwrap();
+    let attachment = domain.attach(good.clone()).unwrap();
+    let _region = domain.region(LEN).unwrap();
+    abandoned.abandon();
+    drop(attachment);
+    assert_eq!((lost.mapped().len(), good.mapped().len()), (1, 0));
+}
+
 /// A container that an abandoned controller shares keeps what was there then, also after its other
 /// controller has left, and only that.
 #[test]
@@ -73,10 +86,12 @@ fn a_region_that_stays_mapped_is_parked() {
     let domain = DmaDomain::new();
     let target = FakeTarget::shared();
     let _attachment = domain.attach(target.clone()).unwrap();
+    let good = FakeTarget::shared();
+    let _good = domain.attach(good.clone()).unwrap();
     let (region, alive) = registered(&domain, LEN);
     target.unmap_fails(true);
     drop(region);
-    assert!(held(&alive));
+    assert!(held(&alive) && good.mapped().is_empty());
     let stats = domain.stats();
     assert_eq!(
         (stats.regions, stats.parked_regions, stats.parked_bytes),
