@@ -4,7 +4,7 @@ mod common;
 
 use common::Bench;
 use driver::controller::{ControllerError, QueueOptions};
-use driver::namespace::{Lba, NamespaceError};
+use driver::namespace::{IoError, Lba, NamespaceError};
 use driver::spec::opcode::AdminOpcode;
 use nvme_emulator::{Emulator, Namespace};
 use std::time::Duration;
@@ -156,16 +156,30 @@ fn namespaces_are_listed_and_found() {
     );
 }
 
-/// An unplugged drive is noticed: admin commands say that it is gone, and its end is not waited for.
+/// An unplugged drive is noticed: commands that are waited for say that it is gone, long before their
+/// limit, and its end is not waited for.
 #[test]
 fn an_unplugged_drive_is_noticed() {
     let bench = Bench::stepped(Emulator::builder());
-    let queue = bench.queue::<()>();
+    let (queue, mut io) = (bench.queue::<()>(), bench.io());
+    bench.controller.check().unwrap();
     bench.drive.unplug();
+    assert!(bench.controller.check().is_err());
+    let clock = bench.drive.transport().clock();
+    let start = clock.now();
+    let error = io.flush().unwrap_err();
+    assert!(
+        matches!(error, IoError::Controller(ControllerError::Gone { .. })),
+        "{error}"
+    );
+    assert!(
+        clock.now() - start < Duration::from_secs(1),
+        "long before the command's limit"
+    );
+    drop(io);
     let error = bench.controller.smart_log().unwrap_err();
     assert!(matches!(error, ControllerError::Gone { .. }), "{error}");
     drop(queue);
-    let clock = bench.drive.transport().clock();
     let start = clock.now();
     drop(bench.controller);
     assert!(clock.now() - start < Duration::from_secs(60));

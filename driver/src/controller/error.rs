@@ -29,12 +29,16 @@ pub enum ControllerError {
         read: u64,
     },
     /// The controller reports a fatal error (CSTS.CFS).
-    #[error(
-        "the controller reports a fatal error while {what} ({csts:?}): reset or power-cycle it"
-    )]
+    #[error("the controller reports a fatal error ({what}; {csts:?}): reset or power-cycle it")]
     Fatal {
         /// What was being done.
         what: &'static str,
+        /// The status register.
+        csts: Csts,
+    },
+    /// The controller has stopped by itself: it was reset from elsewhere, for instance.
+    #[error("the controller is not ready any more ({csts:?}): drop it and attach again")]
+    NotReady {
         /// The status register.
         csts: Csts,
     },

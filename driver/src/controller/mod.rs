@@ -83,6 +83,15 @@ impl Controller {
         &self.limits
     }
 
+    /// Reads the controller's status: cheap enough to call now and then while I/O is outstanding. A
+    /// queue by itself cannot tell a slow device from a dead one.
+    ///
+    /// # Errors
+    /// [`ControllerError::Fatal`], [`ControllerError::Gone`], [`ControllerError::NotReady`].
+    pub fn check(&self) -> Result<(), ControllerError> {
+        self.shared.check()
+    }
+
     /// Bytes that one command may move (MDTS); `None`: no limit.
     #[must_use]
     pub fn max_transfer(&self) -> Option<u64> {

@@ -124,6 +124,18 @@ impl Shared {
             .run(&self.registers, &*self.clock, limit, command)
     }
 
+    /// Whether the controller is at work: a fatal status, a device that is gone or that has stopped
+    /// by itself is an error.
+    pub(crate) fn check(&self) -> Result<(), ControllerError> {
+        let what = "at work";
+        let csts = self.registers.status(what)?;
+        if csts.rdy() {
+            Ok(())
+        } else {
+            Err(ControllerError::NotReady { csts })
+        }
+    }
+
     /// Takes a queue identifier.
     pub(super) fn take_queue_id(&self) -> Option<QueueId> {
         self.state().free_queues.pop_front().map(QueueId)

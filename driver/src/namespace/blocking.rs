@@ -2,6 +2,7 @@
 
 use super::{BlockRange, IoFlags, Lba, Namespace};
 use crate::clock::Deadline;
+use crate::controller::ControllerError;
 use crate::memory::{DmaBuf, DmaDomain, MemoryError};
 use crate::queue::{QueuePair, Rejected, SubmitError};
 use crate::spec::Status;
@@ -62,10 +63,16 @@ pub enum IoError {
         /// How long was waited.
         limit: Duration,
     },
+    /// The controller is dead or gone. The buffer stays with the queue.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
     /// There was no memory for the transfer.
     #[error("no memory for the transfer")]
     Memory(#[from] MemoryError),
 }
+
+/// Turns of the waiting loop between two looks at the controller's status.
+const TURNS_A_STATUS: u32 = 1024;
 
 /// How long a command may take by default.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -213,6 +220,7 @@ impl BlockingIo {
             .map_err(|rejected| IoError::Rejected(rejected.reason))?;
         let clock = Arc::clone(self.queue.shared().clock());
         let mut deadline = Deadline::after(&*clock, self.limit);
+        let mut turns = 0_u32;
         loop {
             let in_time = deadline.wait_turn();
             let mut ended = None;
@@ -226,6 +234,11 @@ impl BlockingIo {
                 Some(done) => return Err(IoError::Status(done.status)),
                 None if !in_time => return Err(IoError::TimedOut { limit: self.limit }),
                 None => {}
+            }
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(TURNS_A_STATUS) {
+                // A controller that is dead or gone answers nothing: no use in waiting for the limit.
+                self.queue.shared().check()?;
             }
         }
     }
