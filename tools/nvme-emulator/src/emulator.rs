@@ -253,8 +253,9 @@ impl Emulator {
         self.control(|device| device.recorder.take())
     }
 
-    /// Looks at (or changes) the contents of a namespace behind the controller's back. `None`: there is
-    /// no such namespace.
+    /// Looks at (or changes) the contents of a namespace behind the controller's back. The drive stands
+    /// still meanwhile: `action` must not use this handle or wait for the drive. `None`: there is no
+    /// such namespace.
     pub fn with_media<R>(&self, nsid: u32, action: impl FnOnce(&mut Media) -> R) -> Option<R> {
         self.control(|device| device.media(nsid).map(action))
     }

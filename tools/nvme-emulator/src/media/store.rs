@@ -46,10 +46,9 @@ impl Store {
     /// The system's refusal.
     pub fn ram(len: u64) -> io::Result<Self> {
         let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Self::Ram(RamStore {
-            pages: Pages::new(bytes)?,
-            len,
-        }))
+        let pages = Pages::new(bytes)?;
+        pages.prefer_huge();
+        Ok(Self::Ram(RamStore { pages, len }))
     }
 
     /// The file at `path`: an existing one at its size, or, with `len`, one of that size, sparse where

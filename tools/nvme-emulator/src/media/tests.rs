@@ -100,6 +100,25 @@ fn the_cache_is_bounded() {
     }
 }
 
+/// What a power cut brings back of deallocated blocks is read back, and counts as used.
+#[test]
+fn deallocation_may_be_undone() {
+    let mut undone = false;
+    for seed in 0..64 {
+        let mut media = ram(Some(1 << 20));
+        media.write(0, &[8; 1 << 16], false).unwrap();
+        media.flush().unwrap();
+        media.zero(0, 128, true, false).unwrap();
+        assert_eq!((media.used_blocks(), block(&media, 5)), (0, 0));
+        let lost = media.power_cut(seed).unwrap().lost;
+        let back = (0..128).filter(|&lba| block(&media, lba) == 8).count();
+        assert_eq!(back as u64, lost, "seed {seed}");
+        assert_eq!(media.used_blocks() > 0, lost > 0);
+        undone |= lost > 0;
+    }
+    assert!(undone);
+}
+
 /// Without a cache, or with it turned off, everything is durable at once.
 #[test]
 fn no_cache_loses_nothing() {

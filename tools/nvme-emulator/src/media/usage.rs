@@ -48,6 +48,18 @@ impl Usage {
         }
     }
 
+    /// Whether the bytes lie in chunks that were never written.
+    #[inline]
+    pub(super) fn is_unused(&self, offset: u64, len: u64) -> bool {
+        let last = offset.saturating_add(len.saturating_sub(1)) >> CHUNK_SHIFT;
+        (offset >> CHUNK_SHIFT..=last).all(|chunk| {
+            let index = usize::try_from(chunk / 64).unwrap_or(usize::MAX);
+            self.bits
+                .get(index)
+                .is_some_and(|word| word >> (chunk % 64) & 1 == 0)
+        })
+    }
+
     /// Marks the chunks that the bytes touch.
     #[inline]
     pub(super) fn set(&mut self, offset: u64, len: u64) {
