@@ -48,12 +48,6 @@ impl Pages {
         Ok(Self { base, len })
     }
 
-    /// Asks for huge pages: a large memory is filled with few page faults. A hint, which may fail.
-    pub(crate) fn prefer_huge(&self) {
-        // SAFETY: advice on this mapping changes nothing that it holds.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
-    }
-
     /// The bytes `offset..offset + len`, if they lie inside.
     pub(crate) fn span(&self, offset: u64, len: usize) -> Option<Span> {
         let offset = usize::try_from(offset).ok()?;

@@ -250,7 +250,7 @@ impl Media {
     pub(crate) fn read_spans(&self, lba: u64, spans: &[Span]) -> Result<(), MediaError> {
         let len = total(spans);
         let mut offset = self.check(lba, len)?;
-        if matches!(self.store, Store::Ram(_)) && self.usage.is_unused(offset, len) {
+        if self.store.is_ram() && self.usage.is_unused(offset, len) {
             // Memory that nobody has written is not touched, so that none is taken for it.
             spans.iter().for_each(|span| span.fill_zero());
             return Ok(());
@@ -301,12 +301,19 @@ impl Media {
         let Some(cache) = self.cache.as_mut().filter(|cache| cache.is_enabled()) else {
             return Ok(());
         };
-        let store = &self.store;
         if fua {
             cache.barrier(lba, len >> self.block_shift);
-        } else {
-            cache.save(lba, len, |old| store.read(offset, Span::target(old)))?;
+            return Ok(());
         }
+        let (store, unused) = (&self.store, self.usage.is_unused(offset, len));
+        cache.save(lba, len, |old| {
+            let old = Span::target(old);
+            if unused && store.is_ram() {
+                old.fill_zero();
+                return Ok(());
+            }
+            store.read(offset, old)
+        })?;
         Ok(())
     }
 

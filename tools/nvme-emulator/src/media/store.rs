@@ -47,7 +47,6 @@ impl Store {
     pub fn ram(len: u64) -> io::Result<Self> {
         let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let pages = Pages::new(bytes)?;
-        pages.prefer_huge();
         Ok(Self::Ram(RamStore { pages, len }))
     }
 
@@ -75,6 +74,10 @@ impl Store {
     #[must_use]
     pub fn null(len: u64) -> Self {
         Self::Null { len }
+    }
+
+    pub(super) fn is_ram(&self) -> bool {
+        matches!(self, Self::Ram(_))
     }
 
     pub(super) fn len(&self) -> u64 {
