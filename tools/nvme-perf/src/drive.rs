@@ -1,0 +1,238 @@
+//! What the drive is, and whether it may be written.
+
+use driver::controller::{Controller, ControllerError};
+use driver::memory::DmaDomain;
+use driver::namespace::{BlockingIo, IoError, Lba, Namespace};
+use serde::Serialize;
+
+/// What a report says of the drive.
+#[derive(Clone, Debug, Serialize)]
+pub struct Drive {
+    /// The device as it was named.
+    pub device: String,
+    /// Model number.
+    pub model: String,
+    /// Serial number.
+    pub serial: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Bytes of a logical block.
+    pub lba_bytes: u32,
+    /// Index of the LBA format in use.
+    pub lba_format: usize,
+    /// Bytes of the namespace.
+    pub capacity_bytes: u64,
+    /// Bytes of it that are in use, by the drive's word.
+    pub used_bytes: u64,
+    /// Bytes that one command may move (MDTS).
+    pub max_transfer_bytes: Option<u64>,
+    /// Composite temperature, from the SMART log.
+    pub temperature_celsius: Option<i32>,
+    /// Whether a volatile write cache is on.
+    pub volatile_cache: Option<bool>,
+}
+
+impl Drive {
+    /// Asks the drive. What it does not tell is left out.
+    ///
+    /// # Errors
+    /// [`ControllerError`] if it does not even tell of the namespace.
+    pub fn ask(
+        device: &str,
+        controller: &Controller,
+        namespace: &Namespace,
+    ) -> Result<Self, ControllerError> {
+        let identify = controller.identify();
+        let nsid = namespace.id();
+        let of_namespace = controller.identify_namespace(nsid)?;
+        let smart = controller.smart_log().ok();
+        let block = u64::from(namespace.block_size());
+        Ok(Self {
+            device: device.to_owned(),
+            model: identify.model(),
+            serial: identify.serial(),
+            firmware: identify.firmware(),
+            nsid,
+            lba_bytes: namespace.block_size(),
+            lba_format: of_namespace.format_index(),
+            capacity_bytes: namespace.bytes(),
+            used_bytes: of_namespace.nuse.get().saturating_mul(block),
+            max_transfer_bytes: controller.max_transfer(),
+            temperature_celsius: smart.and_then(|smart| smart.composite_celsius()),
+            volatile_cache: controller.volatile_cache().ok(),
+        })
+    }
+
+    /// Whether most of the namespace was never written: reads of it are answered without touching the
+    /// medium.
+    #[must_use]
+    pub fn is_mostly_unwritten(&self) -> bool {
+        self.used_bytes < self.capacity_bytes / 2
+    }
+}
+
+/// Why the drive is not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// It holds something.
+    #[error(
+        "{device} namespace {nsid} is not empty ({found}), and this run would overwrite it: read \
+         only (-w randread), or give --force if what it holds may go"
+    )]
+    NotEmpty {
+        /// The device.
+        device: String,
+        /// The namespace.
+        nsid: u32,
+        /// What was found.
+        found: &'static str,
+    },
+    /// It could not be read.
+    #[error("cannot tell whether {device} is empty: --force writes without looking")]
+    Unreadable {
+        /// The device.
+        device: String,
+        /// Why.
+        #[source]
+        source: IoError,
+    },
+}
+
+/// Bytes at the start and at the end that are looked at.
+const LOOK: u64 = 1 << 20;
+/// Bytes of one look's read.
+const CHUNK: u64 = 128 << 10;
+
+/// Makes sure that the first and the last MiB of the namespace hold nothing but zeros.
+///
+/// # Errors
+/// [`GuardError`].
+pub fn check_empty(
+    device: &str,
+    io: &mut BlockingIo,
+    domain: &DmaDomain,
+) -> Result<(), GuardError> {
+    let (bytes, nsid) = (io.namespace().bytes(), io.namespace().id());
+    let look = LOOK.min(bytes);
+    for (start, end) in [(0, look), (bytes - look, bytes)] {
+        let read = read_range(io, domain, start, end).map_err(|source| {
+            let device = device.to_owned();
+            GuardError::Unreadable { device, source }
+        })?;
+        if let Some(found) = contents(&read) {
+            let device = device.to_owned();
+            return Err(GuardError::NotEmpty {
+                device,
+                nsid,
+                found,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the bytes from `start` to `end`, widened to whole blocks.
+fn read_range(
+    io: &mut BlockingIo,
+    domain: &DmaDomain,
+    start: u64,
+    end: u64,
+) -> Result<Vec<u8>, IoError> {
+    let block = u64::from(io.namespace().block_size());
+    let chunk = (CHUNK / block).max(1);
+    let (mut lba, last) = (start / block, end.div_ceil(block));
+    let mut all = Vec::new();
+    while lba < last {
+        let blocks = chunk.min(last - lba);
+        let len = usize::try_from(blocks * block).unwrap_or(usize::MAX);
+        let mut buf = domain.alloc(len)?;
+        // A drive that moves no data leaves zeros, not what the memory held before.
+        buf.fill(0);
+        let buf = io.read(Lba(lba), buf)?;
+        let from = all.len();
+        all.resize(from + len, 0);
+        buf.read_at(0, &mut all[from..])?;
+        lba += blocks;
+    }
+    Ok(all)
+}
+
+/// What a look found; `None`: zeros only.
+fn contents(bytes: &[u8]) -> Option<&'static str> {
+    /// Offset, bytes there, what they mean.
+    const SIGNATURES: [(usize, &[u8], &str); 9] = [
+        (512, b"EFI PART", "a GPT partition table"),
+        (4096, b"EFI PART", "a GPT partition table"),
+        (
+            510,
+            &[0x55, 0xaa],
+            "an MBR partition table or a boot sector",
+        ),
+        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 filesystem"),
+        (0, b"XFSB", "an XFS filesystem"),
+        (65_600, b"_BHRfS_M", "a btrfs filesystem"),
+        (512, b"LABELONE", "an LVM physical volume"),
+        (0, b"LUKS", "a LUKS volume"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a Linux RAID member"),
+    ];
+    let found = |&(offset, signature, _): &(usize, &[u8], &str)| {
+        bytes
+            .get(offset..)
+            .is_some_and(|rest| rest.starts_with(signature))
+    };
+    match SIGNATURES.iter().find(|entry| found(entry)) {
+        Some((_, _, name)) => Some(name),
+        None => bytes
+            .iter()
+            .any(|byte| *byte != 0)
+            .then_some("it holds data"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Zeros are nothing; a known signature is named, and any other byte is data.
+    #[test]
+    fn contents_are_told() {
+        let mut bytes = vec![0; 1 << 20];
+        assert_eq!(contents(&bytes), None);
+        bytes[999_999] = 1;
+        assert_eq!(contents(&bytes), Some("it holds data"));
+        bytes[512..520].copy_from_slice(b"EFI PART");
+        assert_eq!(contents(&bytes), Some("a GPT partition table"));
+        bytes[0..4].copy_from_slice(b"XFSB");
+        bytes[512] = 0;
+        assert_eq!(contents(&bytes), Some("an XFS filesystem"));
+        assert_eq!(contents(&[1]), Some("it holds data"));
+    }
+
+    fn drive(used_bytes: u64) -> Drive {
+        Drive {
+            device: "emu".to_owned(),
+            model: String::new(),
+            serial: String::new(),
+            firmware: String::new(),
+            nsid: 1,
+            lba_bytes: 512,
+            lba_format: 0,
+            capacity_bytes: 1 << 30,
+            used_bytes,
+            max_transfer_bytes: None,
+            temperature_celsius: None,
+            volatile_cache: None,
+        }
+    }
+
+    /// A drive is called unwritten when less than half of it is in use.
+    #[test]
+    fn unwritten_means_less_than_half() {
+        assert!(drive(0).is_mostly_unwritten());
+        assert!(drive((1 << 29) - 1).is_mostly_unwritten());
+        assert!(!drive(1 << 29).is_mostly_unwritten());
+    }
+}
