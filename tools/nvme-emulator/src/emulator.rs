@@ -78,13 +78,10 @@ impl Shared {
 
     /// Does something to the device between two of its turns.
     pub(crate) fn control<R>(&self, action: impl FnOnce(&mut Controller) -> R) -> R {
-        self.want.fetch_add(1, Ordering::AcqRel);
+        let _wanted = Wanted::new(&self.want);
         let mut device = self.lock();
         device.set_now(self.now_nanos());
-        let result = action(&mut device);
-        drop(device);
-        self.want.fetch_sub(1, Ordering::AcqRel);
-        result
+        action(&mut device)
     }
 
     /// Lets virtual time pass, and everything happen at its moment.
@@ -106,6 +103,22 @@ impl Shared {
             }
             handled
         })
+    }
+}
+
+/// Keeps the device's thread away from the device, whatever becomes of the one who wants it.
+struct Wanted<'a>(&'a AtomicU32);
+
+impl<'a> Wanted<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -29,6 +29,11 @@ impl Features {
         TemperatureThreshold::from(value).kelvin()
     }
 
+    /// Whether the host asked to be told of this critical warning (a bit of the SMART log's byte 0).
+    pub(super) fn wants_event(&self, warning: u8) -> bool {
+        self.get(FeatureId::ASYNC_EVENT_CONFIGURATION, 0) & u32::from(warning) != 0
+    }
+
     fn get(&self, feature: FeatureId, selector: u8) -> u32 {
         let set = self.set.get(&(feature.0, selector)).copied();
         set.unwrap_or_else(|| default_of(feature, selector))
@@ -129,7 +134,10 @@ impl Controller {
         }
         let selector = Self::selector(feature, value)?;
         self.features.set.insert((id, selector), value);
-        if feature == FeatureId::TEMPERATURE_THRESHOLD {
+        if matches!(
+            feature,
+            FeatureId::TEMPERATURE_THRESHOLD | FeatureId::ASYNC_EVENT_CONFIGURATION
+        ) {
             self.check_temperature();
         }
         Ok(0)

@@ -57,7 +57,9 @@ impl Controller {
     }
 
     pub(super) fn check_temperature(&mut self) {
-        if self.is_beyond_threshold() {
+        // A host asks for each health warning that it wants to be told.
+        let wanted = self.features.wants_event(SmartLog::WARN_TEMPERATURE);
+        if wanted && self.is_beyond_threshold() {
             let info = AsyncEvent::SMART_TEMPERATURE;
             self.raise(AsyncEvent::TYPE_SMART, info, LogId::SMART);
         }

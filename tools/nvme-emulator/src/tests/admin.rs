@@ -342,6 +342,11 @@ fn events_are_held_and_told() {
     assert!(host.reap(0).is_none());
     host.admin_fails(async_event_request(), Status::ASYNC_EVENT_LIMIT);
     host.emu.set_temperature(400);
+    host.emu.step();
+    assert!(host.reap(0).is_none(), "not asked for");
+    host.emu.set_temperature(300);
+    host.admin_ok(set_features(FeatureId::ASYNC_EVENT_CONFIGURATION, 2));
+    host.emu.set_temperature(400);
     host.emu.set_temperature(401);
     host.emu.step();
     let told = host.reap(0).unwrap();
