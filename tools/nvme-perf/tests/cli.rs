@@ -1,4 +1,5 @@
 //! The built program on the software controller: every mode, both formats, counts, errors.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 use assert_cmd::cargo::cargo_bin_cmd;
 use serde_json::Value;

@@ -1,4 +1,5 @@
 //! Scripts that read fio's JSON read ours: the keys are those of fio 3.33, and no others.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use assert_cmd::cargo::cargo_bin_cmd;
 use serde_json::Value;
