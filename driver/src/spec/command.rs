@@ -118,8 +118,8 @@ pub const fn get_features(feature: FeatureId, select: Select) -> Sqe {
     sqe
 }
 
-/// Set Features, Number of Queues: asks for `pairs` I/O queues of each kind. The completion's dword 0
-/// holds the grant ([`QueueCounts`]), which may be smaller or larger.
+/// Set Features, Number of Queues: asks for `pairs` I/O queues of each kind. The completion's dword
+/// 0 holds the grant ([`QueueCounts`]), which may be smaller or larger.
 #[must_use]
 pub const fn set_queue_count(pairs: NonZeroU16) -> Sqe {
     let less_one = pairs.get() - 1;
@@ -251,7 +251,8 @@ pub const fn compare(nsid: u32, slba: u64, count: BlockCount) -> Sqe {
     blocks(IoOpcode::COMPARE, nsid, slba, count, 0)
 }
 
-/// Write Zeroes; with `deallocate`, the device may deallocate the blocks if they then read as zeros.
+/// Write Zeroes; with `deallocate`, the device may deallocate the blocks if they then read as
+/// zeros.
 #[inline]
 #[must_use]
 pub const fn write_zeroes(nsid: u32, slba: u64, count: BlockCount, deallocate: bool) -> Sqe {

@@ -1,12 +1,12 @@
 //! What the NVM Express specifications put on the wire and in registers.
 //!
 //! Plain little-endian structures and constants after the NVM Express Base and NVM Command Set
-//! specifications, revision 2.x; each names the structure it lays out. Nothing here does I/O. What a
-//! device may set is open: a value that no constant names is carried and printed, never refused.
+//! specifications, revision 2.x; each names the structure it lays out. Nothing here does I/O. What
+//! a device may set is open: a value that no constant names is carried and printed, never refused.
 //!
-//! Submission and completion entries and register values hold native integers, so only little-endian
-//! hosts are supported. Structures that arrive in a data buffer hold [`zerocopy::little_endian`]
-//! integers: they need no alignment and can be viewed in place.
+//! Submission and completion entries and register values hold native integers, so only
+//! little-endian hosts are supported. Structures that arrive in a data buffer hold
+//! [`zerocopy::little_endian`] integers: they need no alignment and can be viewed in place.
 
 #[cfg(not(target_endian = "little"))]
 compile_error!(

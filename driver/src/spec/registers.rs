@@ -1,8 +1,8 @@
 //! Controller properties: the registers at the start of BAR0.
 //!
 //! NVMe base 2.x, "Controller Properties" and, for the doorbells, the NVMe over PCIe transport
-//! specification. Offsets are bytes from the start of BAR0. Setters ending in `_checked` refuse a value
-//! that is too wide for its field; the plain ones are for values known to fit.
+//! specification. Offsets are bytes from the start of BAR0. Setters ending in `_checked` refuse a
+//! value that is too wide for its field; the plain ones are for values known to fit.
 
 use bitfield_struct::bitfield;
 

@@ -58,8 +58,8 @@ impl Sqe {
         self.cdw10 as u64 | (self.cdw11 as u64) << 32
     }
 
-    /// This entry for the blocks from `slba` on: dwords 10 and 11 and the low half of dword 12, where
-    /// the commands of the NVM command set have them. The flags in dword 12 stay.
+    /// This entry for the blocks from `slba` on: dwords 10 and 11 and the low half of dword 12,
+    /// where the commands of the NVM command set have them. The flags in dword 12 stay.
     #[inline]
     #[must_use]
     pub const fn with_blocks(mut self, slba: u64, count: BlockCount) -> Self {

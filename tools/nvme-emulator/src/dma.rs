@@ -137,7 +137,8 @@ impl DmaMap {
         self.part(iova, len).filter(|span| span.len() == len)
     }
 
-    /// Appends the pieces of the `len` bytes at `iova`, joining what is one piece. `false`: a fault.
+    /// Appends the pieces of the `len` bytes at `iova`, joining what is one piece. `false`: a
+    /// fault.
     #[inline]
     pub(crate) fn spans(&mut self, mut iova: u64, mut len: usize, out: &mut Vec<Span>) -> bool {
         while len > 0 {

@@ -8,6 +8,7 @@ use crate::stats::{CommandRecord, Stats};
 use crate::transport::{EmulatorTransport, StepClock};
 use driver::clock::{Clock, SystemClock};
 use driver::transport::Transport;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +32,6 @@ pub(crate) struct Machine {
 }
 
 /// What the device's thread and everybody else share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     device: Mutex<Controller>,
     /// How many others want the device: the thread then lets go of it.
@@ -48,6 +48,15 @@ enum Time {
     Real(SystemClock),
     /// Nanoseconds.
     Stepped(AtomicU64),
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The device is somebody else's at this moment, and long.
+        f.debug_struct("Shared")
+            .field("time", &self.time)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -218,8 +227,8 @@ impl Emulator {
         self.machine.shared.control(action)
     }
 
-    /// Stepped drives: does what there is to do without letting time pass. Returns how many commands
-    /// were fetched and late completions posted.
+    /// Stepped drives: does what there is to do without letting time pass. Returns how many
+    /// commands were fetched and late completions posted.
     pub fn step(&self) -> usize {
         self.control(run)
     }
@@ -266,9 +275,9 @@ impl Emulator {
         self.control(|device| device.recorder.take())
     }
 
-    /// Looks at (or changes) the contents of a namespace behind the controller's back. The drive stands
-    /// still meanwhile: `action` must not use this handle or wait for the drive. `None`: there is no
-    /// such namespace.
+    /// Looks at (or changes) the contents of a namespace behind the controller's back. The drive
+    /// stands still meanwhile: `action` must not use this handle or wait for the drive. `None`:
+    /// there is no such namespace.
     pub fn with_media<R>(&self, nsid: u32, action: impl FnOnce(&mut Media) -> R) -> Option<R> {
         self.control(|device| device.media(nsid).map(action))
     }

@@ -1,13 +1,13 @@
 //! A software NVMe controller: a drive in a box.
 //!
-//! Registers, doorbells and queues lie in shared memory exactly as the specification lays them out. A
-//! thread executes them, or a test does, step by step in virtual time. It is a test double for whatever
-//! drives NVMe through `driver`'s [`Transport`](driver::transport::Transport): build a drive, let time
-//! pass, cut the power, and assert on the commands that it has seen.
+//! Registers, doorbells and queues lie in shared memory exactly as the specification lays them out.
+//! A thread executes them, or a test does, step by step in virtual time. It is a test double for
+//! whatever drives NVMe through `driver`'s [`Transport`](driver::transport::Transport): build a
+//! drive, let time pass, cut the power, and assert on the commands that it has seen.
 //!
-//! It implements the specification and trusts the host no more than a drive does: what makes no sense
-//! ends with the status that the specification asks for, never with a panic. It reaches host memory only
-//! through what was mapped for it.
+//! It implements the specification and trusts the host no more than a drive does: what makes no
+//! sense ends with the status that the specification asks for, never with a panic. It reaches host
+//! memory only through what was mapped for it.
 //!
 //! ```
 //! use driver::controller::{Controller, ControllerOptions, QueueOptions};
@@ -41,7 +41,8 @@
 //! assert!(drive.transport().clock().now() - before >= Duration::from_micros(80));
 //!
 //! // The commands that it has seen.
-//! let seen: Vec<_> = drive.commands().iter().filter(|c| c.qid != 0).map(|c| c.sqe.opcode).collect();
+//! let seen = drive.commands();
+//! let seen: Vec<_> = seen.iter().filter(|c| c.qid != 0).map(|c| c.sqe.opcode).collect();
 //! assert_eq!(seen[..3], [IoOpcode::WRITE.0, IoOpcode::FLUSH.0, IoOpcode::WRITE.0]);
 //!
 //! // The power goes. What was flushed is there; the rest is or is not, as the seed says.

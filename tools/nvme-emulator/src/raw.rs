@@ -1,9 +1,9 @@
 //! Raw memory: the only place where this crate follows a pointer.
 //!
 //! A device and its host share memory that either may change at any time. Rings are accessed by
-//! atomics, data by plain copies through raw pointers. A [`Span`] into the host's memory comes from the
-//! DMA map alone and is used only while the device's lock is held; unmapping takes the same lock, so
-//! that no span outlives its mapping.
+//! atomics, data by plain copies through raw pointers. A [`Span`] into the host's memory comes from
+//! the DMA map alone and is used only while the device's lock is held; unmapping takes the same
+//! lock, so that no span outlives its mapping.
 #![expect(unsafe_code, reason = "the device's side of DMA works on raw memory")]
 
 use driver::spec::Sqe;
@@ -61,7 +61,8 @@ impl Pages {
         }
     }
 
-    /// Makes whole pages read as zeros by giving them back. What is not page-aligned stays as it is.
+    /// Makes whole pages read as zeros by giving them back. What is not page-aligned stays as it
+    /// is.
     pub(crate) fn release(&self, offset: usize, len: usize) -> bool {
         let aligned = offset.is_multiple_of(HOST_PAGE) && len.is_multiple_of(HOST_PAGE);
         let Some(span) = self.whole().slice(offset, len).filter(|_| aligned) else {
@@ -92,7 +93,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and nothing refers to it any more.
+        // SAFETY: the mapping was made by `new` with this length, and nothing refers to it any
+        // more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

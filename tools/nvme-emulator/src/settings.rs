@@ -230,9 +230,9 @@ impl Builder {
         self
     }
 
-    /// CAP.DSTRD: doorbells lie `4 << dstrd` bytes apart. The default is 4, a cache line of 64 bytes,
-    /// so that a host that writes one doorbell does not take away the line of another that the device
-    /// polls.
+    /// CAP.DSTRD: doorbells lie `4 << dstrd` bytes apart. The default is 4, a cache line of 64
+    /// bytes, so that a host that writes one doorbell does not take away the line of another that
+    /// the device polls.
     #[must_use]
     pub fn doorbell_stride(mut self, dstrd: u8) -> Self {
         self.dstrd = dstrd;
@@ -302,8 +302,8 @@ impl Builder {
         self
     }
 
-    /// The I/O virtual addresses that may be mapped, ascending and disjoint. Default: 64 KiB to 2^48
-    /// without the interrupt window.
+    /// The I/O virtual addresses that may be mapped, ascending and disjoint. Default: 64 KiB to
+    /// 2^48 without the interrupt window.
     #[must_use]
     pub fn iova_ranges(mut self, ranges: Vec<RangeInclusive<u64>>) -> Self {
         self.iova_ranges = ranges;
@@ -331,8 +331,8 @@ impl Builder {
         self
     }
 
-    /// How long the device's thread spins after its last work before it begins to sleep between looks.
-    /// Default 2 ms.
+    /// How long the device's thread spins after its last work before it begins to sleep between
+    /// looks. Default 2 ms.
     #[must_use]
     pub fn idle_spin(mut self, spin: Duration) -> Self {
         self.idle_spin = spin;

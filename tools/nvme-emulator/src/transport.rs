@@ -126,8 +126,8 @@ struct EmulatorDma {
     shared: Arc<Shared>,
 }
 
-// SAFETY: the device follows only spans from its map, and only while it holds its lock; `unmap` takes
-// the same lock, so that once it has answered the device touches that memory no more.
+// SAFETY: the device follows only spans from its map, and only while it holds its lock; `unmap`
+// takes the same lock, so that once it has answered the device touches that memory no more.
 unsafe impl DmaTarget for EmulatorDma {
     fn iova_ranges(&self) -> Vec<RangeInclusive<u64>> {
         self.shared.control(|device| device.dma.ranges().to_vec())

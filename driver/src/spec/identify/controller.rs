@@ -32,7 +32,8 @@ pub struct IdentifyController {
     pub ver: U32,
     /// RTD3R: RTD3 resume latency in microseconds; 0: not reported.
     pub rtd3r_us: U32,
-    /// RTD3E: RTD3 entry latency in microseconds, the time to allow for a shutdown; 0: not reported.
+    /// RTD3E: RTD3 entry latency in microseconds, the time to allow for a shutdown; 0: not
+    /// reported.
     pub rtd3e_us: U32,
     /// OAES: optional asynchronous events.
     pub oaes: U32,

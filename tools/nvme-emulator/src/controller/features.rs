@@ -29,7 +29,8 @@ impl Features {
         TemperatureThreshold::from(value).kelvin()
     }
 
-    /// Whether the host asked to be told of this critical warning (a bit of the SMART log's byte 0).
+    /// Whether the host asked to be told of this critical warning (a bit of the SMART log's byte
+    /// 0).
     pub(super) fn wants_event(&self, warning: u8) -> bool {
         self.get(FeatureId::ASYNC_EVENT_CONFIGURATION, 0) & u32::from(warning) != 0
     }

@@ -1,7 +1,8 @@
 //! The controller: its state, its life from enable to shutdown, and its turn of work.
 //!
-//! Everything here runs under the device's lock. A command enters by [`Controller::admin_command`] or
-//! [`Controller::io_command`] and leaves as an [`Answer`]; a layer that injects faults wraps these two.
+//! Everything here runs under the device's lock. A command enters by [`Controller::admin_command`]
+//! or [`Controller::io_command`] and leaves as an [`Answer`]; a layer that injects faults wraps
+//! these two.
 
 mod admin;
 mod delayed;
@@ -222,7 +223,8 @@ impl Controller {
         let cap = self.registers.cap();
         let aqa = Aqa::from(self.registers.aqa());
         let pages = (cap.mpsmin()..=cap.mpsmax()).contains(&cc.mps());
-        // Admin queues have 2 to 4096 entries; round robin and the NVM command set are all there is.
+        // Admin queues have 2 to 4096 entries; round robin and the NVM command set are all there
+        // is.
         let possible = pages && cc.css() == Cc::CSS_NVM && cc.ams() == 0;
         if !possible || aqa.asqs() == 0 || aqa.acqs() == 0 {
             return self.fail();

@@ -13,8 +13,8 @@ const ENTRY: u64 = 8;
 /// Appends the pieces of the `len` bytes that `prp1` and `prp2` describe, in pages of `1 << shift`.
 ///
 /// # Errors
-/// `PRP Offset Invalid` where an offset must be zero or aligned and is not, `Data Transfer Error` where
-/// memory is not mapped. Nothing has been transferred then.
+/// `PRP Offset Invalid` where an offset must be zero or aligned and is not, `Data Transfer Error`
+/// where memory is not mapped. Nothing has been transferred then.
 pub(super) fn walk(
     dma: &mut DmaMap,
     (prp1, prp2): (u64, u64),
@@ -59,7 +59,8 @@ pub(super) fn walk(
         }
         if last_of_page && rest > page {
             // More than one page is left: the last entry points to the next page of the list. That
-            // begins with an entry that is not its last, so every round of this loop but one moves on.
+            // begins with an entry that is not its last, so every round of this loop but one moves
+            // on.
             at = entry;
             continue;
         }

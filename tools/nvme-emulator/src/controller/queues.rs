@@ -130,8 +130,8 @@ impl Controller {
         posted
     }
 
-    /// Looks for what no queue's turn sees: impossible completion heads, and doorbells of queues that
-    /// do not exist. For idle moments, for it touches every doorbell.
+    /// Looks for what no queue's turn sees: impossible completion heads, and doorbells of queues
+    /// that do not exist. For idle moments, for it touches every doorbell.
     pub(crate) fn inspect_doorbells(&mut self) {
         if !self.running {
             return;

@@ -1,9 +1,9 @@
 //! The volatile write cache: what a power cut could bring back.
 //!
-//! The store always holds the latest contents, so that reads take no detour. For each write that is not
-//! durable yet the cache keeps what it replaced. A cut then picks, for each block, one of its versions
-//! since it was last durable. The cache is bounded: beyond its capacity the oldest writes become durable,
-//! as in a drive that writes its cache back.
+//! The store always holds the latest contents, so that reads take no detour. For each write that is
+//! not durable yet the cache keeps what it replaced. A cut then picks, for each block, one of its
+//! versions since it was last durable. The cache is bounded: beyond its capacity the oldest writes
+//! become durable, as in a drive that writes its cache back.
 
 use super::CutReport;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,8 +32,9 @@ struct Piece {
 const PIECE_COST: usize = 64;
 /// Buffers kept for later pieces.
 const SPARE: usize = 64;
-/// The chances in eighths, one chosen for each cut, that a block keeps its latest contents. Extremes
-/// are among them: with many blocks at risk an even chance alone would never show all or nothing.
+/// The chances in eighths, one chosen for each cut, that a block keeps its latest contents.
+/// Extremes are among them: with many blocks at risk an even chance alone would never show all or
+/// nothing.
 const KEEP_EIGHTHS: [u8; 5] = [0, 1, 4, 7, 8];
 
 impl WriteCache {

@@ -1,10 +1,11 @@
 //! The media model: what a drive keeps, what it may lose, and what a power cut leaves.
 //!
-//! [`Media`] knows nothing of rings or commands, so that a simulated drive for crash tests is this model
-//! without a controller in front. Its contents are held by a [`Store`]: memory, a sparse file, or
-//! nothing at all. With a volatile write cache, a write that is not forced (FUA) may be lost until the
-//! next flush; [`Media::power_cut`] decides by a seed, block by block, which version of a block stayed.
-//! One logical block is written whole or not at all; nothing stronger is promised.
+//! [`Media`] knows nothing of rings or commands, so that a simulated drive for crash tests is this
+//! model without a controller in front. Its contents are held by a [`Store`]: memory, a sparse
+//! file, or nothing at all. With a volatile write cache, a write that is not forced (FUA) may be
+//! lost until the next flush; [`Media::power_cut`] decides by a seed, block by block, which version
+//! of a block stayed. One logical block is written whole or not at all; nothing stronger is
+//! promised.
 
 mod cache;
 mod store;
@@ -213,8 +214,8 @@ impl Media {
         Ok(())
     }
 
-    /// Takes the power away: each block that was written since it was last made durable keeps one of
-    /// its versions since then, as `seed` decides.
+    /// Takes the power away: each block that was written since it was last made durable keeps one
+    /// of its versions since then, as `seed` decides.
     ///
     /// # Errors
     /// [`MediaError::Io`]

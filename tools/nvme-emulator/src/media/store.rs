@@ -50,8 +50,8 @@ impl Store {
         Ok(Self::Ram(RamStore { pages, len }))
     }
 
-    /// The file at `path`: an existing one at its size, or, with `len`, one of that size, sparse where
-    /// it is new.
+    /// The file at `path`: an existing one at its size, or, with `len`, one of that size, sparse
+    /// where it is new.
     ///
     /// # Errors
     /// The system's refusal to open, create or resize it.

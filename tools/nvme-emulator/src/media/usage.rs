@@ -16,7 +16,8 @@ pub(super) struct Usage {
 const CHUNK_SHIFT: u32 = 16;
 
 impl Usage {
-    /// What `store` holds already: nothing in memory, the data of a sparse file, all of a null store.
+    /// What `store` holds already: nothing in memory, the data of a sparse file, all of a null
+    /// store.
     pub(super) fn of(store: &Store) -> Self {
         let len = store.len();
         let words = (len >> CHUNK_SHIFT).div_ceil(64) + 1;

@@ -25,7 +25,8 @@ fn log(id: LogId, count: u32) -> Sqe {
     get_log_page(id, NSID_ALL, dwords(count), 0)
 }
 
-/// Identify tells what was set: of the controller, of each namespace, and of those that there are not.
+/// Identify tells what was set: of the controller, of each namespace, and of those that there are
+/// not.
 #[test]
 fn identify_tells_the_settings() {
     let builder = Emulator::builder()
@@ -239,7 +240,8 @@ fn features_keep_and_refuse() {
     );
 }
 
-/// The write cache can be turned off and is back after a reset; a drive without one has no such feature.
+/// The write cache can be turned off and is back after a reset; a drive without one has no such
+/// feature.
 #[test]
 fn the_write_cache_is_a_feature() {
     let mut host = Host::new(Emulator::builder());
@@ -330,7 +332,8 @@ fn log_pages_are_checked() {
     host.admin_fails(log(LogId::SMART, 2049), Status::INVALID_FIELD);
 }
 
-/// Event requests are held up to the limit, told once a type until the log has been read, and aborted.
+/// Event requests are held up to the limit, told once a type until the log has been read, and
+/// aborted.
 #[test]
 fn events_are_held_and_told() {
     let mut host = Host::new(Emulator::builder());

@@ -276,6 +276,7 @@ impl Host {
 }
 
 pub(super) fn map(transport: &dyn Transport, iova: u64, span: Span) {
-    // SAFETY: the tests keep the memory for as long as the drive, and access it through spans alone.
+    // SAFETY: the tests keep the memory for as long as the drive, and access it through spans
+    // alone.
     unsafe { transport.dma().map(iova, span.pointer(), span.len()) }.unwrap();
 }

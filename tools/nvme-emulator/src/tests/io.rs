@@ -37,8 +37,8 @@ fn read_back(host: &mut Host, nsid: u32, lba: u64, count: u32, len: usize) -> Ve
     host.get(at, len)
 }
 
-/// What is written is read, in blocks of 512 and 4096 bytes, in memory and in a file, first and last
-/// block included, and neighbours stay as they were.
+/// What is written is read, in blocks of 512 and 4096 bytes, in memory and in a file, first and
+/// last block included, and neighbours stay as they were.
 #[test]
 fn written_is_read() {
     let dir = tempfile::tempdir().unwrap();

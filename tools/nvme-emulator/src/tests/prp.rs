@@ -11,8 +11,8 @@ fn reversed(at: usize) -> u64 {
     REVERSED + (MEMORY - 4096 - page + at % 4096) as u64
 }
 
-/// Builds the PRPs of `len` bytes at `at` in pages of `page` bytes. Lists are taken from `lists`, the
-/// first beginning `first_slot` entries into its page.
+/// Builds the PRPs of `len` bytes at `at` in pages of `page` bytes. Lists are taken from `lists`,
+/// the first beginning `first_slot` entries into its page.
 fn build(
     host: &Host,
     (at, len): (usize, usize),
