@@ -2,6 +2,7 @@
 
 use super::host::{Host, MEMORY, REVERSED};
 use crate::{Emulator, Namespace};
+use driver::spec::Status;
 use driver::spec::command::{BlockCount, read, write};
 use driver::spec::registers::Cc;
 
@@ -129,6 +130,36 @@ fn chained_lists() {
             for first_slot in [0, 300, 510, 511] {
                 round_trip(&mut host, 4096, offset, pages * 4096, first_slot);
             }
+        }
+    }
+}
+
+/// Entries of a list begin pages, the one that points to the next list too; one that does not, or
+/// that is not mapped, ends the command before a byte has moved.
+#[test]
+fn wrong_list_entries_are_refused() {
+    let builder = Emulator::builder().mdts(0);
+    let mut host = Host::with_io(builder.namespace(Namespace::ram(8 << 20)));
+    let (data, list) = (1 << 20, 4 << 20);
+    let (pages, slots) = (520, 512);
+    host.put(data, &vec![0xaa; pages * 4096]);
+    let lists = [list, list + 4096];
+    let blocks = BlockCount::new((pages * 8) as u32).unwrap();
+    for slot in [0, slots - 2, slots - 1] {
+        let unmapped = 0x9000_0000_u64;
+        let cases = [
+            (4_u64, Status::PRP_OFFSET_INVALID),
+            (2048, Status::PRP_OFFSET_INVALID),
+            (unmapped, Status::DATA_TRANSFER_ERROR),
+        ];
+        for (bad, status) in cases {
+            let (prp1, prp2) = build(&host, (data, pages * 4096), 4096, &lists, 0, reversed);
+            let at = list + slot * 8;
+            let entry = u64::from_le_bytes(host.get(at, 8).try_into().unwrap());
+            let entry = if bad == unmapped { bad } else { entry + bad };
+            host.put(at, &entry.to_le_bytes());
+            host.io_fails(read(1, 0, blocks).with_prps(prp1, prp2), status);
+            assert!(host.get(data, 4096).iter().all(|&byte| byte == 0xaa));
         }
     }
 }

@@ -7,6 +7,7 @@ use driver::spec::log::AsyncEvent;
 use driver::spec::{Sqe, Status};
 use std::num::NonZeroU16;
 use std::time::Duration;
+use zerocopy::IntoBytes;
 
 /// Rings of every small size wrap many times without losing a command or a phase.
 #[test]
@@ -46,10 +47,7 @@ fn a_full_completion_queue_holds_back() {
             cid: index,
             ..flush(1)
         };
-        host.put(
-            sq + usize::from(index) * 64,
-            zerocopy::IntoBytes::as_bytes(&sqe),
-        );
+        host.put(sq + usize::from(index) * 64, sqe.as_bytes());
     }
     host.push(1, flush(1));
     host.ring_sq(2, 15);
@@ -91,7 +89,7 @@ fn scattered_rings_work() {
             cid: index as u16,
             ..flush(1)
         };
-        host.put(page + at * 64, zerocopy::IntoBytes::as_bytes(&sqe));
+        host.put(page + at * 64, sqe.as_bytes());
     }
     host.ring_sq(1, 127);
     assert_eq!(host.emu.step(), 127);
@@ -236,4 +234,64 @@ fn stepping_repeats() {
     let first = trace();
     assert!(first.len() > 100);
     assert_eq!(first, trace());
+}
+
+/// Commands whose completions are still to come take their room: no more are fetched than the
+/// completion queue will hold, and all end.
+#[test]
+fn room_is_kept_for_late_completions() {
+    let timing = Timing {
+        write: Duration::from_micros(5),
+        ..Timing::default()
+    };
+    let mut host = Host::new(Emulator::builder().timing(timing));
+    host.create_pair(1, 4);
+    let entries = NonZeroU16::new(16).unwrap();
+    let sq = host.alloc_aligned(16 * 64, 1 << 16);
+    host.admin_ok(create_io_sq(2, entries, BASE + sq as u64, 1));
+    for index in 0..15u16 {
+        let sqe = Sqe {
+            cid: index,
+            ..flush(1)
+        };
+        host.put(sq + usize::from(index) * 64, sqe.as_bytes());
+    }
+    host.ring_sq(2, 15);
+    host.emu.step();
+    assert_eq!(host.emu.stats().io_total(), 3);
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        host.emu.advance(Duration::from_micros(5));
+        seen.extend(std::iter::from_fn(|| host.reap(1)).map(|cqe| cqe.cid));
+    }
+    assert_eq!(seen, (0..15).collect::<Vec<_>>());
+}
+
+/// A ring that is mapped elsewhere is found there, and one that is not mapped any more is fatal.
+#[test]
+fn rings_follow_the_map() {
+    let iova = 0x7000_0000;
+    let mut host = Host::new(Emulator::builder());
+    let memory = [host.alloc(4096), host.alloc(4096)];
+    let cq = host.alloc(4096);
+    let entries = NonZeroU16::new(16).unwrap();
+    let dma = host.transport.dma();
+    for (index, at) in memory.into_iter().enumerate() {
+        super::host::map(&*host.transport, iova, host.span(at, 4096));
+        if index == 0 {
+            host.admin_ok(create_io_cq(1, entries, BASE + cq as u64));
+            host.admin_ok(create_io_sq(1, entries, iova, 1));
+        }
+        let cid = 70 + index as u16;
+        let sqe = Sqe { cid, ..flush(1) };
+        host.put(at + index * 64, sqe.as_bytes());
+        host.ring_sq(1, index as u32 + 1);
+        host.emu.step();
+        assert_eq!(host.get(cq + index * 16 + 12, 2), cid.to_le_bytes());
+        dma.unmap(iova, 4096).unwrap();
+    }
+    assert!(!host.csts().cfs());
+    host.ring_sq(1, 3);
+    host.emu.step();
+    assert!(host.csts().cfs());
 }
