@@ -89,7 +89,7 @@ pub const MDTS_8K: Controller = Controller {
     max_transfer: Some(8 << 10),
     ..DEFAULT
 };
-/// A transfer limit that takes chained PRP lists.
+/// A transfer limit that fills a page of PRP entries to the last.
 pub const MDTS_2M: Controller = Controller {
     name: "mdts2m",
     slot: 0x14,
@@ -97,7 +97,7 @@ pub const MDTS_2M: Controller = Controller {
     max_transfer: Some(2 << 20),
     ..DEFAULT
 };
-/// No transfer limit of the controller's own.
+/// No transfer limit of the controller's own: the longest transfers take chained PRP lists.
 pub const MDTS_NONE: Controller = Controller {
     name: "mdtsnone",
     slot: 0x15,

@@ -39,6 +39,9 @@ const BOTH: &[&str] = &["plain", "hugepages"];
 
 /// The longest transfer, in bytes.
 const LONGEST: usize = 8 << 20;
+/// The most that one command moves, in bytes, where the device allows it: enough for a chained PRP
+/// list. QEMU itself fails commands of more than 1,024 pages: they become one `preadv` on the host.
+const COMMAND: u32 = 3 << 20;
 /// The longest transfer among many, in bytes.
 const MOST_DEEP: usize = 32 << 10;
 /// Requests of one run of the random test, on all namespaces together.
@@ -83,7 +86,11 @@ impl Volume {
         let mut all = Vec::new();
         for id in attached.controller.namespaces()? {
             let namespace = attached.controller.namespace(id)?;
-            let queue = attached.controller.queue_pair(&QueueOptions::default())?;
+            let options = QueueOptions {
+                max_transfer: COMMAND,
+                ..QueueOptions::default()
+            };
+            let queue = attached.controller.queue_pair(&options)?;
             let mut io = BlockingIo::new(queue, namespace);
             io.write_zeroes(Lba(0), namespace.blocks())?;
             // Room for the longest transfer at any offset into a page.
@@ -130,13 +137,15 @@ impl Volume {
 /// make the first page of a PRP list short, at both ends of the namespace.
 fn edges(shape: &'static boots::Controller) -> Outcome {
     let attached = machine::attach(shape)?;
-    let mdts = usize::try_from(shape.max_transfer.unwrap_or(2 << 20))?;
+    let mdts = usize::try_from(shape.max_transfer.unwrap_or(u64::MAX).min(COMMAND.into()))?;
     for volume in &mut Volume::all(&attached)? {
         let block = volume.shadow.block_bytes();
         let mut lengths: Vec<usize> = [
             block,
             4096,
             8192,
+            // At most offsets one page more than a page of PRP entries names: the shortest chain.
+            (2 << 20) + 4096,
             mdts - block,
             mdts,
             mdts + block,

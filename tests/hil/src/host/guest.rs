@@ -62,12 +62,14 @@ impl Guest<'_> {
         println!("boot {}: {}", self.boot.name, self.boot.purpose);
         let console = self.work.join(format!("console-{}.log", self.boot.name));
         let disks = tempfile::tempdir_in(self.work)?;
-        let mut child = Command::new("qemu-system-x86_64")
+        // Whatever ends this program, QEMU ends with it.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(self.arguments(&console, disks.path())?)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("qemu-system-x86_64: {error}"))?;
+            .map_err(|error| format!("setpriv (of util-linux): {error}"))?;
         let report = child.stdout.take().ok_or("QEMU has no standard output")?;
         let machine = Machine(child);
         let (mut tally, end) = follow(&lines_of(report), self.boot.name);
