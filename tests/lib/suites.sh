@@ -1,7 +1,7 @@
 # The suites of tests/run, one function each. A suite prints what it likes; its status decides, and the
 # `test result:` lines among its output are counted.
 #
-# Sourced by tests/run, with ROOT, TARGET and ARGUMENTS set.
+# Sourced by tests/run, with ROOT, TARGET, LOGS and ARGUMENTS set.
 
 declare -A ABOUT=(
     [tree]="the rules that hold for every file"
@@ -10,6 +10,7 @@ declare -A ABOUT=(
     [docs]="the API documentation builds without a warning"
     [test]="unit and integration tests"
     [doctest]="the examples in the documentation"
+    [readme]="the first command of README.md measures, in text and in JSON"
     [syscalls]="strace: no system call per I/O"
     [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
 )
@@ -86,18 +87,32 @@ suite_hil() {
         ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
 }
 
-# How many system calls nvme-perf makes for so many reads.
+# How many system calls the thread of nvme-perf that drives the controller makes for so many reads.
+# (The software controller's own thread gives its processor up when it has nothing to do.)
 count_syscalls() {
-    local table=$TARGET/tests/strace.txt
-    strace -f -c -o "$table" "$TARGET/release/nvme-perf" --number-ios "$1" >&2 || return
-    # The columns: share, seconds, microseconds a call, calls, errors if there were any, `total`.
-    awk '$NF == "total" { print $4 }' "$table"
+    local trace=$LOGS/strace.txt
+    strace -f --decode-pids=comm -o "$trace" \
+        "$TARGET/release/nvme-perf" emu:backing=null --iodepth 256 --number-ios "$1" >&2 || return
+    grep -c '^[0-9]*<job 0> [a-z]' "$trace"
 }
 
 suite_syscalls() {
     need strace strace || return "$MISSING"
-    cargo build --locked -q --release -p nvme-perf || return
+    cargo build --locked -q --release --bin nvme-perf || return
     local one two
     one=$(count_syscalls 1000000) && two=$(count_syscalls 2000000) || return
     echo "$one system calls for 1,000,000 reads, $two for 2,000,000"
+    # A million reads more cost none; what is left is the kernel's scheduling of start and end.
+    [[ $((two - one)) -le 20 ]]
+}
+
+# README's first command, and what scripts read from its JSON.
+suite_readme() {
+    need jq jq || return "$MISSING"
+    local report=$LOGS/perf.json
+    cargo run --locked --release --bin nvme-perf | tee "$LOGS/perf.txt"
+    grep -q 'IOPS=.*BW=' "$LOGS/perf.txt" && grep -q '99.00th' "$LOGS/perf.txt" || return
+    cargo run --locked -q --release --bin nvme-perf -- --runtime 1 --output-format json \
+        >"$report" || return
+    jq -e '.jobs[0].read | .iops > 0 and .clat_ns.percentile."99.000000" > 0' "$report"
 }

@@ -16,6 +16,7 @@ mod isolation;
 mod lifecycle;
 mod machine;
 mod pattern;
+mod perf;
 mod sight;
 mod test;
 mod vfio_attach;
@@ -37,6 +38,7 @@ fn tests() -> Vec<Test> {
     tests.extend(isolation::tests());
     tests.extend(data::tests());
     tests.extend(cross::tests());
+    tests.extend(perf::tests());
     tests
 }
 
