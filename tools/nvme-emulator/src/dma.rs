@@ -178,6 +178,7 @@ mod tests {
         assert_eq!(map.insert(u64::MAX - 0x7ff, page), Err(Refusal::Address));
         assert_eq!(map.insert(0x3000, memory.first(0x2000)), Ok(()));
         assert_eq!(map.insert(0x4000, page), Err(Refusal::Address));
+        assert_eq!(map.insert(0x4fff, page), Err(Refusal::Address));
         assert_eq!(
             map.insert(0x2000, memory.first(0x2000)),
             Err(Refusal::Address)

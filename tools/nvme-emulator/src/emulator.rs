@@ -333,7 +333,7 @@ fn spin(shared: &Shared, device: &mut Controller, idle: Duration, nap: &mut Dura
         if turns < BUSY_TURNS {
             continue;
         }
-        if *since.get_or_insert_with(Instant::now) + idle <= Instant::now() {
+        if since.get_or_insert_with(Instant::now).elapsed() >= idle {
             return false;
         }
         if turns.is_multiple_of(INSPECT_TURNS) {

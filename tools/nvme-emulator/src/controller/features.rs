@@ -149,8 +149,8 @@ impl Controller {
         if asked.submission() == u16::MAX || asked.completion() == u16::MAX {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        if self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some) {
-            // Only before the first I/O queue.
+        if self.cqs.iter().skip(1).any(Option::is_some) {
+            // Only before the first I/O queue, which is a completion queue.
             return Err(Status::COMMAND_SEQUENCE.with_dnr());
         }
         Ok(self.queue_grant())

@@ -1,7 +1,7 @@
 //! From power-on to shutdown, and what goes wrong between.
 
 use super::host::Host;
-use crate::{Emulator, Namespace};
+use crate::{Emulator, Namespace, Timing};
 use driver::spec::command::{flush, identify};
 use driver::spec::identify::Cns;
 use driver::spec::registers::*;
@@ -53,6 +53,8 @@ fn register_accesses_are_checked() {
     transport.write32(INTMS, 0b110).unwrap();
     transport.write32(INTMC, 0b010).unwrap();
     assert_eq!(transport.read32(INTMS).unwrap(), 0b100);
+    transport.write32(AQA, u32::MAX).unwrap();
+    assert_eq!(transport.read32(AQA).unwrap(), 0x0fff_0fff);
     transport.write64(ASQ, 0x1234_5678_9abc_defb).unwrap();
     assert_eq!(transport.read64(ASQ).unwrap(), 0x1234_5678_9abc_d000);
 }
@@ -176,6 +178,32 @@ fn a_reset_forgets_queues() {
     host.create_pair(1, 4);
     host.io_ok(flush(1));
     assert_eq!(host.emu.stats().enables, 2);
+}
+
+/// A reset ends what was slow without a completion, and the drive's pace begins anew.
+#[test]
+fn a_reset_ends_slow_commands() {
+    let timing = Timing {
+        write: Duration::from_micros(5),
+        iops: Some(1),
+        ..Timing::default()
+    };
+    let mut host = Host::with_io(Emulator::builder().timing(timing));
+    for _ in 0..3 {
+        host.push(1, flush(1));
+    }
+    host.ring(1);
+    host.emu.step();
+    host.transport.write32(CC, CC_IO.into()).unwrap();
+    host.enable(8);
+    host.create_pair(1, 4);
+    host.emu.step();
+    let cid = host.push(1, flush(1));
+    host.ring(1);
+    host.emu.advance(Duration::from_micros(5));
+    assert_eq!(host.reap(1).map(|cqe| cqe.cid), Some(cid));
+    host.emu.advance(Duration::from_secs(5));
+    assert!(host.reap(1).is_none());
 }
 
 /// A function reset and a power cut leave registers as after power-on; mappings stay.

@@ -124,6 +124,7 @@ fn lying_doorbells_are_told() {
     host.ring_cq(1, 5);
     host.ring_sq(40, 1);
     host.emu.step();
+    host.emu.step();
     assert_eq!(host.emu.stats().bad_doorbells, 5);
     host.ring_cq(1, 0);
     host.io_ok(flush(1));

@@ -75,6 +75,23 @@ fn an_idle_drive_sleeps_and_wakes() {
     host.enable(4);
 }
 
+/// The thread lets go of the device for whoever wants it, however long it likes to spin.
+#[test]
+fn a_spinning_drive_lets_others_in() {
+    let host = started(Emulator::builder().idle_spin(Duration::MAX));
+    let emu = host.emu.clone();
+    let (asked, answered) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn(move || {
+        for _ in 0..100 {
+            asked.send(emu.stats().enables).unwrap();
+        }
+    });
+    for _ in 0..100 {
+        assert_eq!(answered.recv_timeout(Duration::from_secs(20)), Ok(1));
+    }
+    asking.join().unwrap();
+}
+
 /// Unmapping is final: a transfer under way ends before, and later ones fault.
 #[test]
 fn unmapping_is_synchronous() {
