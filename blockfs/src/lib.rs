@@ -1,7 +1,13 @@
 //! A crash-safe extent filesystem on a userspace NVMe driver.
 //!
-//! What is here so far is the border to the drive: [`device::BlockDevice`], the small trait that the
-//! filesystem will stand on, implemented for the driver's queue pair and namespace. The filesystem
-//! itself is not built yet.
+//! What is here so far is what the filesystem will stand on; the filesystem itself is not built
+//! yet.
+//!
+//! - [`device`]: the border to the drive, a small trait, implemented for the driver's queue pair
+//!   and namespace.
+//! - [`iomap`]: the mapping iterator: where a file range is on the drive, one piece at a time.
+//! - [`iostat`]: statistics as a type parameter, which are not there when they are off.
 
 pub mod device;
+pub mod iomap;
+pub mod iostat;
