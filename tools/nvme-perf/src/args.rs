@@ -178,11 +178,11 @@ const QUEUES: &str = "Threads and queues";
 const OUTPUT: &str = "Output";
 
 const NOTES: &str = "\
-Sizes take k, m, g, t for powers of 1,024. Latencies run from just before a batch is written to its
-ring until the poll that finds the completion.
+Sizes take k, m, g, t for powers of 1,024. Latencies run from just before a batch is written to
+its ring until the poll that finds the completion.
 
-Settings of emu: size, file, backing=ram|null, ns, namespaces, lba, mqes, dstrd, mpsmin, mdts, queues,
-latency_us, iops, vwc=on|off, cpu. With backing=null commands complete without moving data.
+Settings of emu: size, file, backing=ram|null, ns, namespaces, lba, mqes, dstrd, mpsmin, mdts,
+queues, latency_us, iops, vwc=on|off, cpu. backing=null completes commands without moving data.
 
 Examples:
   nvme-perf                                    the software controller, 4 KiB random reads
