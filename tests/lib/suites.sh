@@ -28,7 +28,9 @@ need_rust() {
 }
 
 suite_tree() {
-    local status=0 file lines
+    need git git || return "$MISSING"
+    local status=1 file lines
+    git ls-files --cached --others --exclude-standard >"$LOGS/files" && status=0
     while IFS= read -r file; do
         case $file in
         *.rs)
@@ -52,7 +54,7 @@ suite_tree() {
             bash -n "$file" || status=1
             ;;
         esac
-    done < <(git ls-files --cached --others --exclude-standard)
+    done <"$LOGS/files"
     return $status
 }
 
