@@ -73,7 +73,7 @@ suite_docs() {
 suite_test() {
     # For counting instructions; without it that test fails and says so.
     need valgrind valgrind
-    cargo test --locked --workspace --all-targets --no-fail-fast \
+    cargo test --locked --workspace --lib --bins --tests --no-fail-fast \
         -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
 }
 
