@@ -2,13 +2,14 @@
 //! has written.
 
 use crate::machine::{self, Driver};
-use crate::pattern::{self, Shadow};
+
 use crate::test::{Context, Outcome, Test};
 use driver::controller::{Controller, QueueOptions};
 use driver::memory::DmaDomain;
 use driver::namespace::{BlockingIo, Lba, Namespace};
 use fastrand::Rng;
 use hil::boots::{self, LBA512, LBA4096, MDTS_8K, THREE_NAMESPACES};
+use hil::pattern::{self, Shadow};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 

@@ -1,41 +1,18 @@
 //! Data through our driver: what was written is what is read, on every shape of controller.
+//!
+//! The same tests run in the guest, on QEMU's controllers, and on the software controller
+//! (`tests/emulator.rs`): whatever they share is the driver's or the specification's.
 
-use crate::machine::{self, Attached};
+use crate::boots;
 use crate::pattern::{self, Shadow};
-use crate::test::{Context, Outcome, Test};
-use driver::controller::QueueOptions;
-use driver::memory::{DmaBuf, DmaRegion, PageKind};
+use driver::controller::{Controller, QueueOptions};
+use driver::memory::{DmaBuf, DmaDomain, DmaRegion};
 use driver::namespace::{BlockRange, BlockingIo, IoError, IoFlags, Lba};
 use driver::queue::{QueuePair, SubmitError};
 use driver::spec::Status;
 use fastrand::Rng;
-use hil::boots::{self, SHAPES};
 use std::collections::HashMap;
-
-pub(crate) fn tests() -> Vec<Test> {
-    let mut tests = vec![Test::new(
-        "data::kind_of_pages",
-        &["plain", "hugepages"],
-        kind_of_pages,
-    )];
-    for shape in SHAPES {
-        let named = |topic| format!("data::{topic}::{}", shape.name);
-        tests.push(Test::new(named("limits"), &["plain"], |_| limits(shape)));
-        tests.push(Test::new(named("edges"), BOTH, |_| edges(shape)));
-        tests.push(Test::new(named("random"), BOTH, |context| {
-            random(shape, context.seed)
-        }));
-        tests.push(Test::new(named("deep"), BOTH, |context| {
-            deep(shape, context.seed)
-        }));
-        tests.push(Test::new(named("commands"), &["plain"], |_| {
-            commands(shape)
-        }));
-    }
-    tests
-}
-
-const BOTH: &[&str] = &["plain", "hugepages"];
+use std::error::Error;
 
 /// The longest transfer, in bytes.
 const LONGEST: usize = 8 << 20;
@@ -47,17 +24,21 @@ const MOST_DEEP: usize = 32 << 10;
 /// Requests of one run of the random test, on all namespaces together.
 const REQUESTS: usize = 120;
 
-/// Memory comes in huge pages if the machine has any, and in ordinary ones otherwise.
-fn kind_of_pages(context: &Context) -> Outcome {
-    let Attached { domain, .. } = machine::attach(&boots::LBA512)?;
-    let huge = domain.region(LONGEST)?.pages() == PageKind::Huge;
-    assert_eq!(huge, context.boot.name == "hugepages");
-    Ok(())
+/// What a test answers. A panic (a failed assertion) is a failure too.
+pub type Outcome = Result<(), Box<dyn Error>>;
+
+/// A controller under our driver, and the memory that it shares with it.
+#[derive(Debug)]
+pub struct Attached {
+    /// The controller.
+    pub controller: Controller,
+    /// The domain that it was attached with.
+    pub domain: DmaDomain,
 }
 
 /// The driver reads the device's limits as they were set.
-fn limits(shape: &'static boots::Controller) -> Outcome {
-    let Attached { controller, .. } = machine::attach(shape)?;
+pub fn limits(attached: &Attached, shape: &boots::Controller) -> Outcome {
+    let controller = &attached.controller;
     assert_eq!(controller.max_transfer(), shape.max_transfer);
     assert_eq!(controller.limits().queue_entries_max, shape.queue_entries);
     assert_eq!(controller.queues_granted(), shape.io_queues);
@@ -82,7 +63,7 @@ struct Volume {
 
 impl Volume {
     /// Every namespace of the controller, zeroed, each with a queue of its own.
-    fn all(attached: &Attached) -> Result<Vec<Self>, Box<dyn std::error::Error>> {
+    fn all(attached: &Attached) -> Result<Vec<Self>, Box<dyn Error>> {
         let mut all = Vec::new();
         for id in attached.controller.namespaces()? {
             let namespace = attached.controller.namespace(id)?;
@@ -135,10 +116,9 @@ impl Volume {
 
 /// Lengths around the block, the page, the device's limit and the longest, at buffer offsets that
 /// make the first page of a PRP list short, at both ends of the namespace.
-fn edges(shape: &'static boots::Controller) -> Outcome {
-    let attached = machine::attach(shape)?;
+pub fn edges(attached: &Attached, shape: &boots::Controller) -> Outcome {
     let mdts = usize::try_from(shape.max_transfer.unwrap_or(u64::MAX).min(COMMAND.into()))?;
-    for volume in &mut Volume::all(&attached)? {
+    for volume in &mut Volume::all(attached)? {
         let block = volume.shadow.block_bytes();
         let mut lengths: Vec<usize> = [
             block,
@@ -172,10 +152,9 @@ fn edges(shape: &'static boots::Controller) -> Outcome {
 
 /// Random places, lengths from one block to 8 MiB and buffer offsets, over all namespaces in turn; in
 /// the end every block of each is what was written to it last.
-fn random(shape: &'static boots::Controller, seed: u64) -> Outcome {
+pub fn random(attached: &Attached, seed: u64) -> Outcome {
     let mut rng = Rng::with_seed(seed);
-    let attached = machine::attach(shape)?;
-    let mut volumes = Volume::all(&attached)?;
+    let mut volumes = Volume::all(attached)?;
     for _ in 0..REQUESTS {
         let index = rng.usize(..volumes.len());
         let volume = &mut volumes[index];
@@ -204,9 +183,8 @@ struct Flight {
 
 /// As many requests outstanding as the queue takes, submitted in batches of random sizes, completed in
 /// any order: each is as it should be.
-fn deep(shape: &'static boots::Controller, seed: u64) -> Outcome {
+pub fn deep(attached: &Attached, shape: &boots::Controller, seed: u64) -> Outcome {
     let mut rng = Rng::with_seed(seed);
-    let attached = machine::attach(shape)?;
     let namespace = attached.controller.namespace(1)?;
     let mut queue = attached
         .controller
@@ -227,7 +205,7 @@ fn deep(shape: &'static boots::Controller, seed: u64) -> Outcome {
             }
             let flight = place(&mut rng, &shadow, &flights);
             if !submit(
-                &attached,
+                attached,
                 &namespace,
                 &mut queue,
                 &mut shadow,
@@ -291,7 +269,7 @@ fn submit(
     shadow: &mut Shadow,
     flight: &Flight,
     number: u32,
-) -> Result<bool, Box<dyn std::error::Error>> {
+) -> Result<bool, Box<dyn Error>> {
     if queue.outstanding() == queue.depth() {
         return Ok(false);
     }
@@ -340,9 +318,8 @@ fn finish(
 }
 
 /// The other commands: compare, write zeroes, deallocate, flush and forced unit access.
-fn commands(shape: &'static boots::Controller) -> Outcome {
-    let attached = machine::attach(shape)?;
-    let mut volumes = Volume::all(&attached)?;
+pub fn commands(attached: &Attached) -> Outcome {
+    let mut volumes = Volume::all(attached)?;
     let volume = &mut volumes[0];
     let block = volume.shadow.block_bytes();
     volume.write(64, 64, 0)?;

@@ -3,6 +3,7 @@
 use driver::controller::{self, ControllerOptions};
 use driver::memory::DmaDomain;
 use hil::boots::Controller;
+pub(crate) use hil::data::Attached;
 use std::error::Error;
 use std::fs;
 use std::io;
@@ -71,12 +72,6 @@ pub(crate) fn bind(controller: &Controller, driver: Driver) -> io::Result<()> {
         format!("/sys/bus/pci/drivers/{}/bind", driver.name()),
         &address,
     )
-}
-
-/// A controller under our driver, and the memory that it shares with it.
-pub(crate) struct Attached {
-    pub(crate) controller: controller::Controller,
-    pub(crate) domain: DmaDomain,
 }
 
 /// Opens a controller and attaches it to a domain of its own.

@@ -10,13 +10,12 @@
 )]
 
 mod cross;
-mod data;
 mod init;
 mod isolation;
 mod lifecycle;
 mod machine;
-mod pattern;
 mod perf;
+mod shapes;
 mod sight;
 mod test;
 mod vfio_attach;
@@ -36,7 +35,7 @@ fn tests() -> Vec<Test> {
     tests.extend(vfio_attach::tests());
     tests.extend(lifecycle::tests());
     tests.extend(isolation::tests());
-    tests.extend(data::tests());
+    tests.extend(shapes::tests());
     tests.extend(cross::tests());
     tests.extend(perf::tests());
     tests

@@ -4,13 +4,14 @@ use driver::memory::DmaBuf;
 use std::error::Error;
 
 /// A length from one to `most`, short ones as often as long ones: the logarithm is drawn evenly.
-pub(crate) fn random_length(rng: &mut fastrand::Rng, most: usize) -> usize {
+pub fn random_length(rng: &mut fastrand::Rng, most: usize) -> usize {
     let shift = rng.u32(0..=most.ilog2());
     rng.usize(1..=most >> shift)
 }
 
 /// What a namespace must hold, block by block.
-pub(crate) struct Shadow {
+#[derive(Debug)]
+pub struct Shadow {
     namespace: u32,
     block_bytes: usize,
     /// The generation of each block's contents; 0: zeros.
@@ -20,8 +21,9 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// A namespace of zeros.
-    pub(crate) fn new(namespace: &driver::namespace::Namespace) -> Self {
-        let blocks = usize::try_from(namespace.blocks()).expect("the guest's drives are small");
+    pub fn new(namespace: &driver::namespace::Namespace) -> Self {
+        // The drives of these tests are small.
+        let blocks = usize::try_from(namespace.blocks()).unwrap_or(usize::MAX);
         Self {
             namespace: namespace.id(),
             block_bytes: namespace.block_size() as usize,
@@ -31,17 +33,17 @@ impl Shadow {
     }
 
     /// Blocks in all.
-    pub(crate) fn blocks(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         self.generations.len()
     }
 
     /// Bytes of a block.
-    pub(crate) fn block_bytes(&self) -> usize {
+    pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
     /// Makes new contents for the blocks from `lba` on.
-    pub(crate) fn next(&mut self, lba: usize, bytes: &mut [u8]) {
+    pub fn next(&mut self, lba: usize, bytes: &mut [u8]) {
         self.newest += 1;
         for (index, block) in bytes.chunks_mut(self.block_bytes).enumerate() {
             self.generations[lba + index] = self.newest;
@@ -50,29 +52,29 @@ impl Shadow {
     }
 
     /// As [`Shadow::next`], into a buffer.
-    pub(crate) fn next_into(&mut self, lba: usize, buf: &mut DmaBuf) -> Result<(), Box<dyn Error>> {
+    pub fn next_into(&mut self, lba: usize, buf: &mut DmaBuf) -> Result<(), Box<dyn Error>> {
         let mut bytes = vec![0; buf.len()];
         self.next(lba, &mut bytes);
         Ok(buf.write_at(0, &bytes)?)
     }
 
     /// The generations of blocks, to [`Shadow::restore`] them if a write is not accepted.
-    pub(crate) fn generations_of(&self, lba: usize, blocks: usize) -> Vec<u32> {
+    pub fn generations_of(&self, lba: usize, blocks: usize) -> Vec<u32> {
         self.generations[lba..lba + blocks].to_vec()
     }
 
     /// Takes back what [`Shadow::next`] noted.
-    pub(crate) fn restore(&mut self, lba: usize, generations: &[u32]) {
+    pub fn restore(&mut self, lba: usize, generations: &[u32]) {
         self.generations[lba..lba + generations.len()].copy_from_slice(generations);
     }
 
     /// Notes that blocks have become zeros.
-    pub(crate) fn zeroed(&mut self, lba: usize, blocks: usize) {
+    pub fn zeroed(&mut self, lba: usize, blocks: usize) {
         self.generations[lba..lba + blocks].fill(0);
     }
 
     /// Compares what was read from `lba` on with what must be there.
-    pub(crate) fn check(&self, lba: usize, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    pub fn check(&self, lba: usize, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
         let mut expected = vec![0; self.block_bytes];
         for (index, block) in bytes.chunks(self.block_bytes).enumerate() {
             stamp(
@@ -89,7 +91,7 @@ impl Shadow {
     }
 
     /// As [`Shadow::check`], for a buffer.
-    pub(crate) fn check_buf(&self, lba: usize, buf: &DmaBuf) -> Result<(), Box<dyn Error>> {
+    pub fn check_buf(&self, lba: usize, buf: &DmaBuf) -> Result<(), Box<dyn Error>> {
         let mut bytes = vec![0; buf.len()];
         buf.read_at(0, &mut bytes)?;
         self.check(lba, &bytes)

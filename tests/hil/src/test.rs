@@ -1,13 +1,11 @@
 //! What a test is, and how one is run in a process of its own.
 
 use hil::boots::{self, Boot};
-use std::error::Error;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// What a test answers. A panic (a failed assertion) is a failure too.
-pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+pub(crate) use hil::data::Outcome;
 
 /// What a test is told about where it runs.
 pub(crate) struct Context {
