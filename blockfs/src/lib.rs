@@ -5,9 +5,11 @@
 //!
 //! - [`device`]: the border to the drive, a small trait, implemented for the driver's queue pair
 //!   and namespace.
+//! - [`format`](mod@format): what is on the drive, as codecs without a device.
 //! - [`iomap`]: the mapping iterator: where a file range is on the drive, one piece at a time.
 //! - [`iostat`]: statistics as a type parameter, which are not there when they are off.
 
 pub mod device;
+pub mod format;
 pub mod iomap;
 pub mod iostat;
