@@ -356,9 +356,8 @@ impl CheckpointReader {
 
     /// Takes the next page and hands its operations to `each`.
     ///
-    /// After an error the reader is of no use any more.
-    ///
     /// # Errors
+    /// After any, the reader is of no use any more.
     /// [`FormatError::Mismatch`] for a page that is damaged, another's, stale or out of order;
     /// [`FormatError::UnknownOp`] and its like; [`FormatError::Count`], [`FormatError::PageCount`];
     /// what `each` returns.

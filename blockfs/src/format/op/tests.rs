@@ -25,7 +25,7 @@ impl Parts {
             ino, time, bits, ..
         } = self;
         let kind = [Kind::File, Kind::Directory, Kind::Symlink][bits as usize % 3];
-        let mode = (bits >> 8) as u16 & 0o7777;
+        let mode = u16::try_from(bits >> 20).expect("12 bits");
         let lblk = self.lblk;
         let len = self.len.clamp(1, MAX_FILE_BLOCKS - lblk);
         let name = self.name.as_slice();

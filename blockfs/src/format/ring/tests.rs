@@ -9,6 +9,10 @@ use proptest::prelude::*;
 const RING_BYTES: usize = 64 << 10;
 const UUID32: u32 = 0x00c0_ffee;
 
+fn small(offset: u64) -> usize {
+    usize::try_from(offset).expect("inside the ring")
+}
+
 /// A journal with its writer, in memory.
 struct Journal {
     identity: Identity,
@@ -72,7 +76,7 @@ impl Journal {
             lba: self.ring.shape().lba(pos),
         };
         let sealed = builder.seal(&stamp).expect("not empty");
-        let offset = self.ring.shape().offset(pos) as usize;
+        let offset = small(self.ring.shape().offset(pos));
         self.bytes[offset..offset + sealed.bytes.len()].copy_from_slice(sealed.bytes);
         self.records.push((offset, sealed.bytes.len()));
         self.prev_crc = sealed.crc;
@@ -90,7 +94,7 @@ impl Journal {
             &self.start,
             |offset, buf: &mut [u8]| {
                 read += buf.len();
-                let offset = offset as usize;
+                let offset = small(offset);
                 buf.copy_from_slice(&bytes[offset..offset + buf.len()]);
                 Ok::<(), FormatError>(())
             },
