@@ -238,11 +238,6 @@ struct Scan<R> {
 }
 
 impl<R> Scan<R> {
-    /// The two places where the next record may start; the same twice at the ring's start.
-    const fn places(&self) -> [RingPos; 2] {
-        [self.found.next, self.shape.wrapped(self.found.next)]
-    }
-
     /// The end of what the ring holds: one turn after the chain's start.
     const fn end(&self) -> u64 {
         self.found.start.0.saturating_add(self.shape.bytes())
@@ -254,7 +249,8 @@ impl<R> Scan<R> {
         R: FnMut(u64, &mut [u8]) -> Result<(), E>,
     {
         self.found.torn = false;
-        let [straight, wrapped] = self.places();
+        let straight = self.found.next;
+        let wrapped = self.shape.wrapped(straight);
         let mut next = self.read_at(straight)?;
         if next.is_none() && straight != wrapped {
             next = self.read_at(wrapped)?;
@@ -270,9 +266,6 @@ impl<R> Scan<R> {
         R: FnMut(u64, &mut [u8]) -> Result<(), E>,
     {
         let end = self.end();
-        if pos.0.saturating_add(self.lba_bytes as u64) > end {
-            return Ok(None);
-        }
         let offset = self.shape.offset(pos);
         (self.read)(offset, &mut self.buf[..self.lba_bytes])?;
         let lba = self.shape.lba(pos);
@@ -303,7 +296,6 @@ impl<R> Scan<R> {
     where
         R: FnMut(u64, &mut [u8]) -> Result<(), E>,
     {
-        let places = self.places();
         let end = self.end();
         let mut at = self.found.next.0;
         while at < end {
@@ -324,7 +316,8 @@ impl<R> Scan<R> {
                 let expected = self.found.next_txid;
                 let txid = header.stamp.txid;
                 // The torn record itself may lie where the next one goes, and nowhere else.
-                let later = txid > expected || (txid == expected && !places.contains(&pos));
+                let place = self.shape.place(self.found.next, header.total_bytes.into());
+                let later = txid > expected || (txid == expected && pos != place);
                 if later && header.stamp.epoch >= self.found.last_epoch {
                     return Err(E::from(FormatError::JournalRotten {
                         expected_txid: expected,

@@ -328,6 +328,91 @@ fn misdirected_swapped_and_stale() {
     );
 }
 
+/// The next record where the rule does not put it, at the ring's beginning although it would have fitted or
+/// somewhere else, is damage.
+#[test]
+fn the_next_record_out_of_place() {
+    for block in [0, 20] {
+        let mut journal = Journal::new(LbaSize::B512, 2048);
+        assert!(journal.append(1));
+        let pos = RingPos(RING_BYTES as u64 + block * 512);
+        let shape = journal.ring.shape();
+        let right = std::mem::replace(&mut journal.ring, Ring::new(shape, pos, pos));
+        assert!(journal.append(1));
+        journal.ring = right;
+        let answer = journal.scan();
+        let rotten = matches!(
+            answer,
+            Err(FormatError::JournalRotten {
+                expected_txid: 2,
+                found_txid: 2,
+                ..
+            })
+        );
+        assert!(rotten, "block {block}: {answer:?}");
+    }
+}
+
+/// A record that runs over the chain's start does not belong, even one forged so that the first record is
+/// whole inside it: without that rule a forged ring could be walked for ever so long.
+#[test]
+fn a_chain_does_not_eat_its_tail() {
+    let mut journal = Journal::new(LbaSize::B512, 512);
+    for _ in 0..127 {
+        assert!(journal.append(1));
+    }
+    let first: [u8; 512] = journal.bytes[512..1024].try_into().expect("a block");
+    // 448 bytes of operations make two blocks of which the second is filling alone.
+    let mut builder = RecordBuilder::new(journal.identity, 16 << 10);
+    let value = [1; 424];
+    let xattr = Op::SetXattr {
+        ino: 1,
+        name: b"user.xyz",
+        value: &value,
+    };
+    assert_eq!(builder.push(&[xattr]), Ok(true));
+    assert_eq!(builder.sealed_bytes(), 1024);
+    let stamp = Stamp {
+        epoch: 1,
+        txid: 128,
+        prev_crc: journal.prev_crc,
+        lba: journal.ring.shape().lba(RingPos(0)),
+    };
+    let mut forged = builder.seal(&stamp).expect("not empty").bytes.to_vec();
+    forged[512..].copy_from_slice(&first);
+    // Its checksum is the first record's: four bytes of the value make it right.
+    let free = 100..104;
+    let wanted = u32::from_le_bytes(*first.last_chunk().expect("four bytes"));
+    let sum = |bytes: &[u8]| {
+        let header = crc32c::crc32c(&bytes[..60]);
+        crc32c::crc32c_append(header, &bytes[64..1020])
+    };
+    forged[free.clone()].fill(0);
+    let zero = sum(&forged);
+    let mut basis: Vec<(u32, u32)> = Vec::new();
+    let reduce = |basis: &[(u32, u32)], mut pair: (u32, u32)| {
+        for &(effect, bits) in basis {
+            if pair.0 ^ effect < pair.0 {
+                pair = (pair.0 ^ effect, pair.1 ^ bits);
+            }
+        }
+        pair
+    };
+    for bit in 0..32 {
+        forged[free.clone()].copy_from_slice(&(1u32 << bit).to_le_bytes());
+        let pair = reduce(&basis, (sum(&forged) ^ zero, 1 << bit));
+        basis.push(pair);
+        basis.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    let (rest, bits) = reduce(&basis, (wanted ^ zero, 0));
+    assert_eq!(rest, 0, "four bytes reach every checksum");
+    forged[free].copy_from_slice(&bits.to_le_bytes());
+    let whole = Record::parse(&forged, journal.identity, stamp.lba);
+    assert_eq!(whole.expect("forged well").header.stamp, stamp);
+    journal.bytes[..1024].copy_from_slice(&forged);
+    assert_eq!(journal.scan().expect("no damage").records, 127);
+}
+
 /// A committed record with an operation of a later version is an error, not the journal's end.
 #[test]
 fn a_committed_record_is_never_dropped() {
