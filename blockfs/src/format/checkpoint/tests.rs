@@ -255,3 +255,44 @@ fn only_what_builds() {
     }
     assert_eq!(writer.counts, Counts::default());
 }
+
+/// A page that carries another's number is refused, and so are counts in the trailer that are not those of
+/// the stream, although every checksum is right.
+#[test]
+fn numbers_that_do_not_agree() {
+    let mut place = PLACE;
+    place.slot.start -= 1;
+    let mut writer = CheckpointWriter::new(place);
+    writer.seq = 1;
+    writer.seal(MAGIC_PAGE, [0; PAYLOAD_BYTES]);
+    let mut reader = CheckpointReader::new(PLACE, 2, 0);
+    let answer = reader.page(&*writer.page, |_| Ok::<(), FormatError>(()));
+    let sequence = Field::Sequence;
+    assert!(
+        matches!(answer, Err(FormatError::Mismatch { field, .. }) if field == sequence),
+        "{answer:?}"
+    );
+    let bumps: [(&str, fn(&mut Counts)); 5] = [
+        ("bytes", |counts| counts.stream_bytes += 1),
+        ("operations", |counts| counts.ops += 1),
+        ("inodes", |counts| counts.inodes += 1),
+        ("names", |counts| counts.dirents += 1),
+        ("extents", |counts| counts.extents += 1),
+    ];
+    for (what, bump) in bumps {
+        let mut writer = CheckpointWriter::new(PLACE);
+        writer.push(&Op::NextInode { ino: 2 }).expect("room");
+        bump(&mut writer.counts);
+        writer.finish();
+        let mut pages = Vec::new();
+        while let Some(page) = writer.page() {
+            pages.extend_from_slice(page);
+        }
+        let written = writer.written().expect("finished");
+        let answer = read(PLACE, &pages, &written);
+        assert!(
+            matches!(answer, Err(FormatError::Count { counted, .. }) if counted == what),
+            "{answer:?}"
+        );
+    }
+}
