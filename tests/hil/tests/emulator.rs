@@ -2,6 +2,10 @@
 //!
 //! QEMU is the judge of both sides; what passes there and fails here is the emulator's fault.
 //! `DOORBELL_SEED` repeats a run.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a drive that cannot be set up is a failure"
+)]
 
 use driver::controller::{Controller, ControllerOptions};
 use driver::memory::DmaDomain;
