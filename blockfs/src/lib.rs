@@ -8,8 +8,12 @@
 //! - [`format`](mod@format): what is on the drive, as codecs without a device.
 //! - [`iomap`]: the mapping iterator: where a file range is on the drive, one piece at a time.
 //! - [`iostat`]: statistics as a type parameter, which are not there when they are off.
+//! - [`space`]: free space as runs, derived from the extents at mount.
+//! - [`tree`]: all metadata in memory: names, inodes, extents; plans and operations.
 
 pub mod device;
 pub mod format;
 pub mod iomap;
 pub mod iostat;
+pub mod space;
+pub mod tree;
