@@ -321,7 +321,10 @@ proptest! {
 
     /// What is built from extents in any order has exactly the gaps free.
     #[test]
-    fn built_from_extents(lengths in proptest::collection::vec((0..5u64, 1..5u64), 0..40), turn: usize) {
+    fn built_from_extents(
+        lengths in proptest::collection::vec((0..5u64, 1..5u64), 0..40),
+        turn: usize,
+    ) {
         let mut at = START;
         let mut extents = Vec::new();
         for (nth, (gap, len)) in lengths.into_iter().enumerate() {
