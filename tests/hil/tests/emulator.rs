@@ -4,7 +4,9 @@
 //! `DOORBELL_SEED` repeats a run.
 #![allow(
     clippy::unwrap_used,
-    reason = "a drive that cannot be set up is a failure"
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail loudly and print the seed that repeats them"
 )]
 
 use driver::controller::{Controller, ControllerOptions};
