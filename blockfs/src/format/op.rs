@@ -1,8 +1,8 @@
 //! The operations that journal records and checkpoints are made of.
 //!
-//! They are logical (an inode's new size, not a block's new bytes) and idempotent to replay in order.
-//! Inode numbers start at 1. Extents count 4 KiB blocks: `lblk` in the file, `pblk` on the volume.
-//! How they lie in bytes is in [`Op::encode`] and [`Op::decode`].
+//! They are logical (an inode's new size, not a block's new bytes) and idempotent to replay in
+//! order. Inode numbers start at 1. Extents count 4 KiB blocks: `lblk` in the file, `pblk` on the
+//! volume. How they lie in bytes is in [`Op::encode`] and [`Op::decode`].
 
 mod check;
 mod codec;
@@ -213,7 +213,8 @@ pub enum Op<'a> {
         /// In blocks of 4 KiB.
         blocks: u64,
     },
-    /// The lowest inode number that was never used; a checkpoint carries it so that no number returns.
+    /// The lowest inode number that was never used; a checkpoint carries it so that no number
+    /// returns.
     NextInode {
         /// That number.
         ino: Ino,
@@ -221,6 +222,15 @@ pub enum Op<'a> {
 }
 
 impl Op<'_> {
+    /// Whether every field has a value that it may have: what [`Op::encode`] and [`Op::decode`] ask
+    /// for.
+    ///
+    /// # Errors
+    /// [`FormatError::BadOp`] with the field.
+    pub fn check(&self) -> Result<(), FormatError> {
+        check::check(self, 0)
+    }
+
     /// Whether it builds state, as all operations of a checkpoint do, instead of changing some.
     #[must_use]
     pub const fn builds(&self) -> bool {

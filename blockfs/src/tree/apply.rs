@@ -59,7 +59,6 @@ impl Tree {
     /// # Errors
     /// [`TreeError`]; nothing has changed then.
     pub fn load(&mut self, op: &Op<'_>) -> Result<(), TreeError> {
-        // Kept, so that a million operations do not allocate a million times.
         let mut txn = std::mem::take(&mut self.spare);
         let result = self.step(op, &mut txn);
         txn.clear();

@@ -122,7 +122,10 @@ impl ExtentMap {
 
     /// The extents that end after block `lblk`, in order.
     pub(super) fn from(&self, lblk: u64) -> Iter<'_> {
-        let Ok(key) = u32::try_from(lblk) else {
+        let key = u32::try_from(lblk).ok();
+        let key = key.filter(|_| self.last().is_some_and(|last| end(&last) > lblk));
+        let Some(key) = key else {
+            // Behind the last, as what is appended is: nothing to search.
             return Iter {
                 map: self,
                 chunk: usize::MAX,
@@ -152,6 +155,12 @@ impl ExtentMap {
     /// Adds `extent`, which lies in a hole.
     pub(super) fn insert(&mut self, extent: Extent) {
         let mut extent = extent;
+        let last = self.last();
+        // Files grow at their end, and a checkpoint builds them there.
+        if last.is_none_or(|last| end(&last) <= extent.lblk.into() && !mergeable(&last, &extent)) {
+            self.insert_plain(extent);
+            return;
+        }
         let left = extent.lblk.checked_sub(1);
         let left = left.and_then(|left| self.from(left.into()).next());
         if let Some(left) = left.filter(|left| mergeable(left, &extent)) {
@@ -205,9 +214,23 @@ impl ExtentMap {
         }
     }
 
+    fn last(&self) -> Option<Extent> {
+        match &self.form {
+            Form::Inline { len, .. } => self.get(0, len.checked_sub(1)?),
+            Form::Chunked { chunks, .. } => {
+                let chunk = chunks.len().checked_sub(1)?;
+                self.get(chunk, chunks[chunk].keys.len().checked_sub(1)?)
+            }
+        }
+    }
+
     /// The chunk that has the place for `key`, and how many of its keys are not greater.
     fn locate(&self, key: u32) -> (usize, usize) {
-        let not_greater = |keys: &[u32]| keys.partition_point(|&other| other <= key);
+        // Behind the last there is nothing to search.
+        let not_greater = |keys: &[u32]| match keys.last() {
+            Some(&last) if last <= key => keys.len(),
+            _ => keys.partition_point(|&other| other <= key),
+        };
         match &self.form {
             Form::Inline { len, keys, .. } => (0, not_greater(&keys[..*len])),
             Form::Chunked { firsts, chunks } => {
@@ -341,9 +364,11 @@ fn insert_chunked(
     // A file that grows at its end leaves full chunks behind; elsewhere halves.
     let middle = if at == CHUNK { CHUNK } else { CHUNK / 2 };
     let mut right = Chunk {
-        keys: target.keys.split_off(middle),
-        places: target.places.split_off(middle),
+        keys: Vec::with_capacity(CHUNK),
+        places: Vec::with_capacity(CHUNK),
     };
+    right.keys.extend(target.keys.drain(middle..));
+    right.places.extend(target.places.drain(middle..));
     let (half, at) = if at >= middle {
         (&mut right, at - middle)
     } else {

@@ -117,9 +117,7 @@ pub struct Tree {
     next_ino: Ino,
     limits: Limits,
     totals: Totals,
-    /// For the check of operations, so that it takes memory once.
-    scratch: Vec<u8>,
-    /// For [`Tree::load`], as well.
+    /// For [`Tree::load`], so that it takes memory once.
     spare: step::Txn,
 }
 
@@ -137,7 +135,6 @@ impl Tree {
                 metadata_bytes: cost::NEXT_INODE + cost::label(&[]),
                 ..Totals::default()
             },
-            scratch: Vec::new(),
             spare: step::Txn::default(),
         }
     }

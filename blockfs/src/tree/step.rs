@@ -47,9 +47,7 @@ const fn blocks(extent: &Extent) -> BlockRange {
 impl Tree {
     /// Carries out one operation, or changes nothing.
     pub(super) fn step(&mut self, op: &Op<'_>, txn: &mut Txn) -> Result<(), TreeError> {
-        // Encoding checks every field: lengths, names, ranges.
-        self.scratch.clear();
-        op.encode(&mut self.scratch).map_err(TreeError::Malformed)?;
+        op.check().map_err(TreeError::Malformed)?;
         match *op {
             Op::CreateInode(new) => self.create(new, txn),
             Op::FreeInode { ino } => self.free_inode(ino, txn),
@@ -305,22 +303,22 @@ impl Tree {
     }
 
     fn map_extent(&mut self, ino: Ino, extent: Extent, txn: &mut Txn) -> Result<(), TreeError> {
-        let blocks_of_volume = self.limits.volume_blocks;
+        let (end, volume) = (blocks(&extent).end(), self.limits.volume_blocks);
+        if end > volume {
+            let blocks = volume;
+            return Err(TreeError::OutOfVolume { ino, end, blocks });
+        }
         let range = (u64::from(extent.lblk), extents::end(&extent));
-        let found = self.known_file(ino)?.parts(range.0, range.1).next();
-        if let Some(found) = found {
-            let lblk = found.lblk;
+        let mapped = self.change_extents(ino, |file| {
+            let found = file.parts(range.0, range.1).next();
+            if found.is_none() {
+                file.insert(extent);
+            }
+            found
+        })?;
+        if let Some(Extent { lblk, .. }) = mapped {
             return Err(TreeError::AlreadyMapped { ino, lblk });
         }
-        let end = blocks(&extent).end();
-        if end > blocks_of_volume {
-            return Err(TreeError::OutOfVolume {
-                ino,
-                end,
-                blocks: blocks_of_volume,
-            });
-        }
-        self.change_extents(ino, |file| file.insert(extent))?;
         txn.allocated.push(blocks(&extent));
         let old = Vec::new();
         txn.did(ino, Undo::Extents { ino, range, old });
