@@ -220,6 +220,79 @@ fn blocks() {
     assert_eq!(refused(&[extent(4, 30, VOLUME - 1, 2)]), outside);
 }
 
+/// Every kind of operation is taken back when a later one of its record fails.
+#[test]
+fn taken_back() {
+    let (file, link) = (Kind::File, Kind::Symlink);
+    let root = TreeError::InUse { ino: ROOT };
+    for ops in [
+        &[
+            inode(9, link, 1),
+            Op::SetSymlink {
+                ino: 9,
+                target: b"x",
+            },
+            nlink(9, 7),
+        ][..],
+        &[Op::FreeInode { ino: 6 }],
+        &[
+            add(2, b"x", 4, file),
+            Op::RemoveDirent {
+                dir: ROOT,
+                name: b"f",
+            },
+        ],
+        &[
+            Op::ReplaceDirent(dirent(ROOT, b"f", 6, file)),
+            Op::FreeInode { ino: 4 },
+        ],
+        &[
+            extent(4, 20, 900, 5),
+            Op::UnmapRange {
+                ino: 4,
+                lblk: 12,
+                len: 3,
+            },
+        ],
+        &[
+            Op::ConvertRange {
+                ino: 4,
+                lblk: 0,
+                len: 90,
+            },
+            extent(4, 0, 900, 10),
+        ],
+        &[Op::SetXattr {
+            ino: 2,
+            name: b"x",
+            value: b"1",
+        }],
+        &[
+            Op::SetXattr {
+                ino: 2,
+                name: b"x",
+                value: b"1",
+            },
+            Op::SetXattr {
+                ino: 2,
+                name: b"x",
+                value: b"2",
+            },
+            Op::RemoveXattr { ino: 2, name: b"x" },
+        ],
+        &[Op::AddOrphan { ino: 4 }, Op::RemoveOrphan { ino: 6 }],
+        &[
+            Op::SetLabel { label: b"new" },
+            Op::Grow { blocks: VOLUME + 1 },
+        ],
+        &[Op::NextInode { ino: 50 }],
+    ] {
+        let mut ops = ops.to_vec();
+        ops.push(Op::FreeInode { ino: ROOT });
+        assert_eq!(refused(&ops), root, "{ops:?}");
+    }
+}
+
 /// What holds only at the end of a record is asked for there.
 #[test]
 fn settled_at_the_end() {
