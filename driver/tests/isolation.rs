@@ -7,11 +7,13 @@
 mod common;
 
 use common::Bench;
+use driver::controller::ControllerError;
 use driver::memory::DmaDomain;
 use driver::namespace::Lba;
 use driver::queue::{RawData, SubmitError};
 use driver::spec::Status;
 use driver::spec::command::{self, BlockCount};
+use driver::spec::identify::Cns;
 use nvme_emulator::{Emulator, Namespace};
 use std::time::Duration;
 
@@ -88,6 +90,27 @@ fn an_address_of_another_domain_is_not_mapped() {
     let mut bytes = vec![0; 4096];
     buf.read_at(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 0x5a));
+}
+
+/// A raw admin command does not take a buffer of another domain either.
+#[test]
+fn an_admin_command_refuses_a_buffer_of_another_domain() {
+    let (a, b) = (bench(), bench());
+    let buf = a.domain.alloc(4096).unwrap();
+    let sqe = command::identify(Cns::CONTROLLER, 0);
+    // SAFETY: Identify returns the 4,096 bytes that the buffer holds.
+    let error = unsafe { b.controller.admin_raw(sqe, Some(buf)) }.unwrap_err();
+    let reason = SubmitError::WrongDomain;
+    assert!(
+        matches!(error, ControllerError::AdminRejected { reason: r, .. } if r == reason),
+        "{error}"
+    );
+    let buf = b.domain.alloc(4096).unwrap();
+    // SAFETY: as above.
+    let (buf, _) = unsafe { b.controller.admin_raw(sqe, Some(buf)) }.unwrap();
+    let mut model = [0; 8];
+    buf.unwrap().read_at(24, &mut model).unwrap();
+    assert_eq!(model, b.controller.identify().mn[..8]);
 }
 
 /// Lengths, ranges and lists that make no sense are refused with what is wrong about them.

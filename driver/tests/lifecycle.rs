@@ -3,7 +3,7 @@
 mod common;
 
 use common::Bench;
-use driver::controller::{ControllerError, QueueOptions};
+use driver::controller::{Controller, ControllerError, ControllerOptions, QueueOptions};
 use driver::namespace::{IoError, Lba, NamespaceError};
 use driver::spec::opcode::AdminOpcode;
 use nvme_emulator::{Emulator, Namespace};
@@ -107,11 +107,12 @@ fn limits_are_read_from_the_device() {
 /// A slow drive is waited for as long as it says that it may take, and no longer is needed.
 #[test]
 fn a_slow_drive_is_waited_for() {
-    let delay = Duration::from_secs(9);
+    // The shutdown takes longer than the default limit: RTD3E counts.
+    let (delay, shutdown) = (Duration::from_secs(9), Duration::from_secs(15));
     let builder = Emulator::builder()
         .cap_timeout(20)
         .ready_delay(delay)
-        .shutdown_delay(delay);
+        .shutdown_delay(shutdown);
     let bench = Bench::stepped(builder);
     let clock = bench.drive.transport().clock();
     assert!(
@@ -122,7 +123,7 @@ fn a_slow_drive_is_waited_for() {
     let start = clock.now();
     bench.controller.shutdown().unwrap();
     let took = clock.now() - start;
-    assert!((9000..9100).contains(&took.as_millis()), "{took:?}");
+    assert!((15_000..15_100).contains(&took.as_millis()), "{took:?}");
 }
 
 /// A namespace that is not there is told from one that is.
@@ -203,4 +204,65 @@ fn health_and_features_are_read() {
     assert!(!bench.controller.volatile_cache().unwrap());
     let without = Bench::stepped(Emulator::builder().write_cache(None));
     assert!(!without.controller.volatile_cache().unwrap());
+}
+
+/// A drive that claims to need more than an hour for its shutdown is not given it.
+#[test]
+fn the_time_for_a_shutdown_is_bounded() {
+    let hour = Duration::from_secs(4000);
+    let bench = Bench::stepped(Emulator::builder().shutdown_delay(hour));
+    let clock = bench.drive.transport().clock();
+    let start = clock.now();
+    let error = bench.controller.shutdown().unwrap_err();
+    assert!(matches!(error, ControllerError::TimedOut { .. }), "{error}");
+    assert!(clock.now() - start < Duration::from_secs(200));
+}
+
+/// A transport is driven by one controller at a time.
+#[test]
+fn a_second_controller_on_one_transport_is_refused() {
+    let bench = Bench::stepped(Emulator::builder());
+    let options = ControllerOptions::default();
+    let attach = || Controller::attach(bench.drive.transport(), &bench.domain, &options);
+    let error = attach().unwrap_err();
+    assert!(matches!(error, ControllerError::InUse { .. }), "{error}");
+    bench.controller.check().unwrap();
+    bench.controller.shutdown().unwrap();
+    Controller::attach(bench.drive.transport(), &bench.domain, &options).unwrap();
+}
+
+/// Where the device does not confirm that a queue is gone, the buffers of its commands stay out of
+/// reach until the controller has been stopped.
+#[test]
+fn buffers_of_a_queue_that_was_not_deleted_stay_parked() {
+    let bench = Bench::stepped(Emulator::builder());
+    let region = bench.domain.region(1 << 20).unwrap();
+    let mut queue = bench.queue::<()>();
+    let buf = region.alloc(4096).unwrap();
+    bench.namespace().read(&mut queue, Lba(0), buf, ()).unwrap();
+    queue.ring();
+    bench.drive.unplug();
+    drop(queue);
+    assert!(region.take(0, 1 << 20).is_err(), "the buffer is parked");
+    drop(bench.controller);
+    assert!(
+        region.take(0, 1 << 20).is_ok(),
+        "the drive is cut off: the buffer is free"
+    );
+}
+
+/// The rings of a queue pair whose creation was not answered are not used for anything else.
+#[test]
+fn rings_of_a_queue_that_may_exist_stay_parked() {
+    let bench = Bench::stepped(Emulator::builder());
+    // What is allocated next lies where the last allocation of this size was.
+    let place = bench.domain.alloc(8192).unwrap().iova();
+    assert_eq!(bench.domain.alloc(8192).unwrap().iova(), place);
+    bench.drive.unplug();
+    let error = bench
+        .controller
+        .queue_pair::<()>(&QueueOptions::default())
+        .unwrap_err();
+    assert!(!matches!(error, ControllerError::Admin { .. }), "{error}");
+    assert_ne!(bench.domain.alloc(8192).unwrap().iova(), place);
 }

@@ -3,6 +3,7 @@
 //! NVMe 2.x base, section 3.5.1 ("Memory-based Controller Initialization").
 
 use super::admin::{AdminCommand, AdminQueue};
+use super::claim::Claim;
 use super::limits::Limits;
 use super::options::{ADMIN_COMMANDS, ADMIN_MAX_TRANSFER};
 use super::registers::Registers;
@@ -58,12 +59,14 @@ impl Controller {
     /// enables it and reads what it is. Buffers of `domain` can then be used with it.
     ///
     /// # Errors
-    /// [`ControllerError`]; the device is disabled and its memory given back then.
+    /// [`ControllerError::InUse`] where another controller of this process has it; [`ControllerError`]:
+    /// the device is disabled and its memory given back then.
     pub fn attach(
         transport: Arc<dyn Transport>,
         domain: &DmaDomain,
         options: &ControllerOptions,
     ) -> Result<Self, ControllerError> {
+        let claim = Claim::of(&transport)?;
         let registers = Registers::new(Arc::clone(&transport));
         let (cap, version) = registers.capabilities()?;
         // CRTO is there where CAP.CRMS says so; the driver waits for the media (CC.CRIME 0).
@@ -73,7 +76,7 @@ impl Controller {
             0
         };
         let limits = Limits::new(cap, crto, options.ready_limit_min)?;
-        let shared = Arc::new(set_up(transport, domain, options, cap, &limits)?);
+        let shared = Arc::new(set_up(claim, domain, options, cap, &limits)?);
         // From here on, dropping `shared` stops the controller.
         enable(&shared, &limits)?;
         let identify: Box<IdentifyController> = read_structure(
@@ -100,7 +103,7 @@ impl Controller {
 
 /// Makes the admin queue and disables the controller, whatever state it was left in.
 fn set_up(
-    transport: Arc<dyn Transport>,
+    claim: Claim,
     domain: &DmaDomain,
     options: &ControllerOptions,
     cap: Cap,
@@ -108,8 +111,8 @@ fn set_up(
 ) -> Result<Shared, ControllerError> {
     static NEXT_ID: AtomicU32 = AtomicU32::new(1);
     let id = ControllerId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-    let attachment = domain.attach(transport.dma())?;
-    let doorbells = transport.doorbells();
+    let attachment = domain.attach(claim.transport().dma())?;
+    let doorbells = claim.transport().doorbells();
     // The admin queue's limit is AQA's 12 bits, not CAP.MQES; a device with tiny queues is not tried.
     let size = queue_size(ADMIN_COMMANDS, u32::from(cap.mqes()).max(1) + 1)?;
     let core = Core::new(CoreSetup {
@@ -126,14 +129,7 @@ fn set_up(
         ready: limits.ready_limit,
         shutdown: options.shutdown_limit,
     };
-    let shared = Shared::new(
-        id,
-        transport,
-        domain,
-        times,
-        AdminQueue::new(core),
-        attachment,
-    );
+    let shared = Shared::new(id, claim, domain, times, AdminQueue::new(core), attachment);
     shared.disable()?;
     let zero_based = size.zero_based();
     let attributes = Aqa::new().with_asqs(zero_based).with_acqs(zero_based);

@@ -16,6 +16,14 @@ pub enum ControllerError {
     /// The device could not be opened.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// This process drives the controller already.
+    #[error(
+        "{name} is driven by another Controller of this process: use that one, or drop it first"
+    )]
+    InUse {
+        /// What the transport calls the device.
+        name: String,
+    },
     /// The registers could not be reached.
     #[error("the controller's registers cannot be reached")]
     Transport(#[from] TransportError),

@@ -6,6 +6,7 @@
 
 mod admin;
 mod attach;
+mod claim;
 mod error;
 mod limits;
 mod options;
@@ -62,7 +63,7 @@ impl Controller {
     /// What the transport calls the device: a PCI address, for instance.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.shared.transport.name()
+        self.shared.transport().name()
     }
 
     /// What the controller says of itself.

@@ -15,7 +15,8 @@ pub struct ControllerOptions {
     /// The least time given to the device to become ready, for devices that claim less than they
     /// need; CAP.TO and CRTO count where they are longer.
     pub ready_limit_min: Duration,
-    /// How long an orderly shutdown may take where the device does not say (RTD3E).
+    /// How long an orderly shutdown may take where the device does not say (RTD3E). What it says counts
+    /// up to two minutes, or up to this where it is longer.
     pub shutdown_limit: Duration,
 }
 

@@ -51,7 +51,7 @@ impl Controller {
         options: &QueueOptions,
     ) -> Result<(Core<T>, QueueSize), ControllerError> {
         let size = attach::queue_size(options.commands, self.limits.queue_entries_max)?;
-        let doorbells = self.shared.transport.doorbells();
+        let doorbells = self.shared.transport().doorbells();
         let core = Core::new(CoreSetup {
             domain: &self.shared.domain,
             controller: self.shared.id,

@@ -6,6 +6,7 @@
 //! the process: never freed, never used again.
 
 use super::admin::{AdminCommand, AdminQueue};
+use super::claim::Claim;
 use super::error::ControllerError;
 use super::registers::Registers;
 use crate::clock::Clock;
@@ -22,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) id: ControllerId,
-    pub(super) transport: Arc<dyn Transport>,
+    claim: Claim,
     pub(super) registers: Registers,
     pub(super) domain: DmaDomain,
     clock: Arc<dyn Clock>,
@@ -40,6 +41,8 @@ pub(super) struct Times {
 
 /// The least time that a shutdown gets: a claim of microseconds is rounded up to what a poll takes.
 const SHUTDOWN_LEAST: Duration = Duration::from_millis(100);
+/// The most that it gets on the device's word alone: RTD3E can say 71 minutes.
+const SHUTDOWN_MOST: Duration = Duration::from_secs(120);
 
 /// What changes.
 #[derive(Debug)]
@@ -59,14 +62,14 @@ struct State {
 impl Shared {
     pub(super) fn new(
         id: ControllerId,
-        transport: Arc<dyn Transport>,
+        claim: Claim,
         domain: &DmaDomain,
         times: Times,
         admin: AdminQueue,
         attachment: Attachment,
     ) -> Self {
-        let clock = transport.clock();
-        let registers = Registers::new(Arc::clone(&transport));
+        let clock = claim.transport().clock();
+        let registers = Registers::new(Arc::clone(claim.transport()));
         let state = State {
             admin,
             attachment: Some(attachment),
@@ -77,13 +80,17 @@ impl Shared {
         let state = Mutex::new(state);
         Self {
             id,
-            transport,
+            claim,
             registers,
             domain: domain.clone(),
             clock,
             times,
             state,
         }
+    }
+
+    pub(super) fn transport(&self) -> &Arc<dyn Transport> {
+        self.claim.transport()
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -160,7 +167,7 @@ impl Shared {
         };
         let limit = match state.shutdown_limit {
             Duration::ZERO => self.times.shutdown,
-            rtd3e => rtd3e.max(SHUTDOWN_LEAST),
+            rtd3e => rtd3e.clamp(SHUTDOWN_LEAST, SHUTDOWN_MOST.max(self.times.shutdown)),
         };
         let notified = self.notify_shutdown(limit);
         let disabled = self.disable();
@@ -217,8 +224,8 @@ impl Shared {
     /// The last rungs for a device that does not stop: reset the function, then cut it off from
     /// memory. Says whether it is still.
     fn force_still(&self) -> bool {
-        let reset = self.transport.reset().is_ok() && self.disable().is_ok();
-        reset || self.transport.silence().is_ok()
+        let reset = self.transport().reset().is_ok() && self.disable().is_ok();
+        reset || self.transport().silence().is_ok()
     }
 }
 

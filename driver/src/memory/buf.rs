@@ -141,7 +141,8 @@ impl DmaBuf {
     ///
     /// # Safety
     /// No device may write the memory while the slice lives: no command that names it is in flight,
-    /// nor may any controller of the domain that was given it before still be at work on it.
+    /// nor may any controller of the domain that was given it before still be at work on it. Nor may
+    /// it be written meanwhile through [`DmaBuf::volatile`] or a raw pointer.
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &[u8] {

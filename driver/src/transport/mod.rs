@@ -20,6 +20,11 @@ use std::sync::Arc;
 ///
 /// Register offsets are bytes from the start of BAR0 (NVMe 2.x base, section 3.1.4, "Controller
 /// Properties"). Implementations check them and answer [`TransportError::OutOfRange`].
+///
+/// Whoever writes registers and doorbells tells the device what memory to use. A transport that was
+/// given to a [`Controller`](crate::controller::Controller) is the controller's: written to by others, its
+/// device may change buffers that their owners hold (their contents, that is: memory that is not mapped
+/// stays out of reach, and a [`DmaBuf`](crate::memory::DmaBuf) lends no reference that could be broken by it).
 pub trait Transport: Debug + Send + Sync {
     /// A name for messages: the PCI address, `emu`, ...
     fn name(&self) -> &str;
@@ -37,13 +42,13 @@ pub trait Transport: Debug + Send + Sync {
     /// As [`Transport::read32`].
     fn read64(&self, offset: usize) -> Result<u64, TransportError>;
 
-    /// Writes a 32-bit register.
+    /// Writes a 32-bit register. For the driver alone while a controller is attached.
     ///
     /// # Errors
     /// [`TransportError`] if the register cannot be reached.
     fn write32(&self, offset: usize, value: u32) -> Result<(), TransportError>;
 
-    /// Writes a 64-bit register.
+    /// Writes a 64-bit register. For the driver alone while a controller is attached.
     ///
     /// # Errors
     /// [`TransportError`] if the register cannot be reached.
