@@ -19,9 +19,11 @@ pub enum Backing {
 /// `emu:KEY=VALUE,...`: what is not given is the software controller's own default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmulatorSettings {
-    /// `size`: bytes of each namespace. Without it 1 GiB, or the length of the file.
+    /// `size`: bytes of each namespace. Without it 1 GiB, or the length of the file; a file with
+    /// contents has to have that length.
     pub size: Option<u64>,
-    /// `file`: the file that holds the blocks; with `size` a sparse one is made of that size.
+    /// `file`: the file that holds the blocks; with `size` a missing or empty one is made that long,
+    /// sparse.
     pub file: Option<PathBuf>,
     /// `backing`: where the blocks are without a file.
     pub backing: Backing,

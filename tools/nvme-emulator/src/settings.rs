@@ -1,7 +1,7 @@
 //! What a software drive is like: all its limits and habits.
 
 use crate::emulator::Emulator;
-use crate::media::{MediaError, Store};
+use crate::media::{MediaError, Store, StoreError};
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -39,7 +39,8 @@ impl Namespace {
         Self::new(Backing::Ram { len })
     }
 
-    /// An existing file at its size, or with `len` one of that size, sparse where it is new.
+    /// An existing file at its length. With `len` a missing or empty one is made that long, sparse;
+    /// one with contents has to be that long already.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>, len: Option<u64>) -> Self {
         Self::new(Backing::File {
@@ -76,7 +77,7 @@ impl Namespace {
         self
     }
 
-    pub(crate) fn open(&self) -> io::Result<Store> {
+    pub(crate) fn open(&self) -> Result<Store, StoreError> {
         match &self.backing {
             Backing::Ram { len } => Store::ram(*len),
             Backing::File { path, len } => Store::file(path, *len),
@@ -149,7 +150,7 @@ pub enum BuildError {
         nsid: u32,
         /// Why.
         #[source]
-        source: io::Error,
+        source: StoreError,
     },
     /// A namespace's geometry makes no sense.
     #[error("namespace {nsid} cannot be built")]

@@ -183,6 +183,7 @@ its ring until the poll that finds the completion.
 
 Settings of emu: size, file, backing=ram|null, ns, namespaces, lba, mqes, dstrd, mpsmin, mdts,
 queues, latency_us, iops, vwc=on|off, cpu. backing=null completes commands without moving data.
+file=F is used at its length; size=N makes F if it is missing or empty, and never resizes it.
 
 Examples:
   nvme-perf                                    the software controller, 4 KiB random reads

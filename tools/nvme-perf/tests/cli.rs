@@ -158,6 +158,39 @@ fn reads_change_nothing() {
     }
 }
 
+/// A size that is not the file's is refused before anything is touched; a dry run and a run that
+/// only reads leave the file alone, and make a missing one only where its size is given.
+#[test]
+fn a_file_keeps_its_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    let before: Vec<u8> = (0..1_u32 << 20).map(|n| n.to_le_bytes()[1]).collect();
+    std::fs::write(&path, &before).unwrap();
+    let file = format!("emu:file={}", path.display());
+    for size in ["512k", "2m"] {
+        for rest in ["--dry-run", "-t 0.1", "-t 0.1 -w randwrite --force"] {
+            let error = fails(&format!("{file},size={size} {rest}"), 1);
+            assert!(
+                error.contains("1048576") && error.contains("resized"),
+                "{error}"
+            );
+            assert!(std::fs::read(&path).unwrap() == before, "{size} {rest}");
+        }
+    }
+    for line in [
+        format!("{file} --dry-run"),
+        format!("{file},size=1m -t 0.1"),
+    ] {
+        assert!(run(&line).status.success(), "{line}");
+        assert!(std::fs::read(&path).unwrap() == before, "{line}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    fails(&format!("{file} --dry-run"), 1);
+    assert!(!path.exists());
+    assert!(run(&format!("{file},size=1m --dry-run")).status.success());
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+}
+
 /// A file that holds something is written with --force only, and the error says so.
 #[test]
 fn a_drive_with_contents_is_guarded() {

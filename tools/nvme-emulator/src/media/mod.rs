@@ -11,7 +11,7 @@ mod cache;
 mod store;
 mod usage;
 
-pub use store::Store;
+pub use store::{Store, StoreError};
 
 use crate::raw::Span;
 use cache::WriteCache;
@@ -33,7 +33,7 @@ use usage::Usage;
 /// let mut block = [0; 512];
 /// media.read(0, &mut block)?;
 /// assert!(block == [1; 512] || block == [2; 512]);
-/// # Ok::<(), nvme_emulator::media::MediaError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Media {

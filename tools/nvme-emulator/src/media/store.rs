@@ -3,7 +3,7 @@
 use crate::raw::{HOST_PAGE, Pages, Span, punch_hole};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes, addressed by offset. Unwritten ones read as zeros.
 #[derive(Debug)]
@@ -36,6 +36,29 @@ pub struct FileStore {
     len: u64,
 }
 
+/// Why a store cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file has contents, and another length than was asked for.
+    #[error(
+        "{} has {actual} bytes, not the {asked} asked for, and a file with contents is never \
+         resized: leave the size out, give {actual}, or name another file",
+        path.display()
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        actual: u64,
+        /// The length asked for, in bytes.
+        asked: u64,
+    },
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Zeros to write where a file cannot be punched, and the piece in which files are compared.
 const CHUNK: usize = 64 << 10;
 
@@ -43,19 +66,21 @@ impl Store {
     /// `len` bytes of memory, taken from the system as they are written.
     ///
     /// # Errors
-    /// The system's refusal.
-    pub fn ram(len: u64) -> io::Result<Self> {
-        let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    /// [`StoreError::Io`].
+    pub fn ram(len: u64) -> Result<Self, StoreError> {
+        let too_long = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = usize::try_from(len).map_err(too_long)?;
         let pages = Pages::new(bytes)?;
         Ok(Self::Ram(RamStore { pages, len }))
     }
 
-    /// The file at `path`: an existing one at its size, or, with `len`, one of that size, sparse
-    /// where it is new.
+    /// The file at `path`, at its length. With `len` a missing or empty one is made that long,
+    /// sparse; one with contents is never resized.
     ///
     /// # Errors
-    /// The system's refusal to open, create or resize it.
-    pub fn file(path: &Path, len: Option<u64>) -> io::Result<Self> {
+    /// [`StoreError::Length`] if the file has contents and is not `len` long; otherwise
+    /// [`StoreError::Io`].
+    pub fn file(path: &Path, len: Option<u64>) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -63,10 +88,22 @@ impl Store {
             .create(len.is_some())
             .truncate(false);
         let file = options.open(path)?;
-        if let Some(len) = len {
-            file.set_len(len)?;
-        }
-        let len = file.metadata()?.len();
+        let actual = file.metadata()?.len();
+        let len = match len {
+            Some(asked) if actual == 0 => {
+                file.set_len(asked)?;
+                asked
+            }
+            Some(asked) if asked != actual => {
+                let path = path.to_owned();
+                return Err(StoreError::Length {
+                    path,
+                    actual,
+                    asked,
+                });
+            }
+            _ => actual,
+        };
         Ok(Self::File(FileStore { file, len }))
     }
 

@@ -197,6 +197,31 @@ fn a_file_keeps() {
     assert!(!media.compare_spans(256, &[Span::source(&data)]).unwrap());
 }
 
+/// A file with contents is opened at its own length alone: another one is refused, names both, and
+/// leaves the file as it was. An empty file is made as long as asked.
+#[test]
+fn a_file_with_contents_is_not_resized() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let contents: Vec<u8> = (0..1_u32 << 20).map(|n| n.to_le_bytes()[1]).collect();
+    std::fs::write(&path, &contents).unwrap();
+    for len in [1, 512 << 10, (1 << 20) + 1, 8 << 20] {
+        let error = Store::file(&path, Some(len)).unwrap_err();
+        assert!(matches!(error, StoreError::Length { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("1048576"), "{text}");
+        assert!(text.contains(&len.to_string()), "{text}");
+        assert!(std::fs::read(&path).unwrap() == contents, "{len}");
+    }
+    for len in [None, Some(1 << 20)] {
+        assert_eq!(Store::file(&path, len).unwrap().len(), 1 << 20);
+        assert!(std::fs::read(&path).unwrap() == contents, "{len:?}");
+    }
+    std::fs::write(&path, []).unwrap();
+    assert_eq!(Store::file(&path, Some(4096)).unwrap().len(), 4096);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
+}
+
 /// What is not whole blocks inside the media is refused, at the extremes of the numbers too.
 #[test]
 fn ranges_are_checked() {
