@@ -125,7 +125,7 @@ impl EmulatorSettings {
                 let expected = "the entries of the longest queue less one, 1 to 65534";
                 self.mqes = Some(setting.number(1, u16::MAX - 1, expected)?);
             }
-            "dstrd" => self.dstrd = Some(setting.number(0, 8, "0 to 8")?),
+            "dstrd" => self.dstrd = Some(setting.number(0, 10, "0 to 10")?),
             "mpsmin" => self.mpsmin = Some(setting.number(0, 4, "0 to 4")?),
             "mdts" => self.mdts = Some(setting.number(0, 20, "0 (no limit) to 20")?),
             "queues" => self.queues = Some(setting.number(1, 4096, "1 to 4096")?),
@@ -196,7 +196,7 @@ mod tests {
     /// Every key reaches its field, and the whole prints back as it was read.
     #[test]
     fn every_key_is_read_and_printed() {
-        let text = "size=1073741824,file=/tmp/a.img,ns=1,namespaces=1,lba=4096,mqes=7,dstrd=2,\
+        let text = "size=1073741824,file=/tmp/a.img,ns=1,namespaces=1,lba=4096,mqes=7,dstrd=10,\
                     mpsmin=1,mdts=1,queues=2,latency_us=10,iops=500000,vwc=off,cpu=1";
         let settings = EmulatorSettings::parse(text).unwrap();
         let expected = EmulatorSettings {
@@ -207,7 +207,7 @@ mod tests {
             namespaces: Some(1),
             lba: Some(4096),
             mqes: Some(7),
-            dstrd: Some(2),
+            dstrd: Some(10),
             mpsmin: Some(1),
             mdts: Some(1),
             queues: Some(2),
@@ -229,7 +229,7 @@ mod tests {
         for text in [
             "mqes=0",
             "mqes=65535",
-            "dstrd=9",
+            "dstrd=11",
             "mdts=-1",
             "lba=1024",
             "size=0",
