@@ -95,7 +95,7 @@ fn whole(depth: u16, host: usize, device: usize) -> Result<f64, Box<dyn Error>> 
     let namespace = opened.controller.namespace(opened.nsid)?;
     let plan = Plan::new(&args, namespace.block_size(), namespace.blocks())?;
     let job = Job::new(&opened.controller, namespace, &domain, &plan, 0)?;
-    let outcome = run(vec![job], &plan, |_| {})?;
+    let outcome = run(vec![job], &plan, &AtomicBool::new(false), |_| {})?;
     Ok(outcome.iops(Direction::Read))
 }
 

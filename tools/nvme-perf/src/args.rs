@@ -192,6 +192,8 @@ Examples:
   nvme-perf emu:backing=null,cpu=1 --cpus-allowed 0 -q 1
   nvme-perf --output-format json | jq '.jobs[0].read.iops'
 
+Ctrl-C (SIGINT) or SIGTERM ends the run early, with its report; a second one kills it.
+
 Exit status: 0 measured, 1 set-up or I/O error, 2 wrong usage.";
 
 /// A number of bytes, or a share of the namespace.
@@ -248,12 +250,17 @@ impl FromStr for Percentiles {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let percentile = |item: &str| {
+            // The report's keys have as many decimals: fio's six.
+            let short = item.split_once('.').is_none_or(|(_, rest)| rest.len() <= 6);
+            let plain = item
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.');
             let value = item
                 .parse()
                 .ok()
-                .filter(|value| *value > 0.0 && *value <= 100.0);
+                .filter(|value| short && plain && *value > 0.0 && *value <= 100.0);
             value.ok_or(format!(
-                "{item:?} is no percentile: write 50:99:99.9, above 0, up to 100"
+                "{item:?} is no percentile: write 50:99:99.9, above 0, up to 100, six decimals"
             ))
         };
         let mut list = text
@@ -371,6 +378,8 @@ mod tests {
             "-t soon",
             "--percentile-list 0",
             "--percentile-list 50:x",
+            "--percentile-list 99.9999999",
+            "--percentile-list 1e-9",
             "--offset 101%",
             "--cpus-allowed x",
             "-d 0",

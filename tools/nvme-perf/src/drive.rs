@@ -1,8 +1,10 @@
 //! What the drive is, and whether it may be written.
 
+use device::format_size;
 use driver::controller::{Controller, ControllerError};
 use driver::memory::DmaDomain;
 use driver::namespace::{BlockingIo, IoError, Lba, Namespace};
+use driver::spec::identify::IdentifyNamespace;
 use serde::Serialize;
 
 /// What a report says of the drive.
@@ -26,6 +28,8 @@ pub struct Drive {
     pub capacity_bytes: u64,
     /// Bytes of it that are in use, by the drive's word.
     pub used_bytes: u64,
+    /// Whether it is thin-provisioned: then that word counts what was written.
+    pub thin_provisioned: bool,
     /// Bytes that one command may move (MDTS).
     pub max_transfer_bytes: Option<u64>,
     /// Composite temperature, from the SMART log.
@@ -59,6 +63,7 @@ impl Drive {
             lba_format: of_namespace.format_index(),
             capacity_bytes: namespace.bytes(),
             used_bytes: of_namespace.nuse.get().saturating_mul(block),
+            thin_provisioned: of_namespace.nsfeat & IdentifyNamespace::NSFEAT_THIN != 0,
             max_transfer_bytes: controller.max_transfer(),
             temperature_celsius: smart.and_then(|smart| smart.composite_celsius()),
             volatile_cache: controller.volatile_cache().ok(),
@@ -87,8 +92,8 @@ pub enum GuardError {
         device: String,
         /// The namespace.
         nsid: u32,
-        /// What was found.
-        found: &'static str,
+        /// What was found, and where.
+        found: String,
     },
     /// It could not be read.
     #[error("cannot tell whether {device} is empty: --force writes without looking")]
@@ -101,37 +106,62 @@ pub enum GuardError {
     },
 }
 
-/// Bytes at the start and at the end that are looked at.
+/// Bytes at the start, at the end and where the writing begins that are looked at.
 const LOOK: u64 = 1 << 20;
+/// Samples between, at equal distances.
+const SAMPLES: u64 = 256;
+/// Bytes of a sample: all of a namespace of 16 MiB or less is looked at.
+const SAMPLE: u64 = 64 << 10;
 /// Bytes of one look's read.
 const CHUNK: u64 = 128 << 10;
 
-/// Makes sure that the first and the last MiB of the namespace hold nothing but zeros.
+/// Makes sure that the namespace seems empty before it is written from byte `written` on: its first
+/// and last MiB, the MiB at `written` and samples of the rest hold nothing but zeros, and a
+/// thin-provisioned one has no block in use.
 ///
 /// # Errors
 /// [`GuardError`].
 pub fn check_empty(
-    device: &str,
+    drive: &Drive,
     io: &mut BlockingIo,
     domain: &DmaDomain,
+    written: u64,
 ) -> Result<(), GuardError> {
-    let (bytes, nsid) = (io.namespace().bytes(), io.namespace().id());
-    let look = LOOK.min(bytes);
-    for (start, end) in [(0, look), (bytes - look, bytes)] {
+    let not_empty = |found| GuardError::NotEmpty {
+        device: drive.device.clone(),
+        nsid: drive.nsid,
+        found,
+    };
+    let block = u64::from(drive.lba_bytes);
+    for (start, end) in looks(drive.capacity_bytes, written) {
+        let start = start / block * block;
         let read = read_range(io, domain, start, end).map_err(|source| {
-            let device = device.to_owned();
+            let device = drive.device.clone();
             GuardError::Unreadable { device, source }
         })?;
-        if let Some(found) = contents(&read) {
-            let device = device.to_owned();
-            return Err(GuardError::NotEmpty {
-                device,
-                nsid,
-                found,
-            });
+        if let Some((at, found)) = contents(start, &read) {
+            return Err(not_empty(format!("{found} at byte {at}")));
         }
     }
+    if drive.thin_provisioned && drive.used_bytes > 0 {
+        let used = format_size(drive.used_bytes);
+        return Err(not_empty(format!("{used} are in use by the drive's word")));
+    }
     Ok(())
+}
+
+/// The parts of a namespace of `bytes` bytes that are looked at: from which byte to which.
+fn looks(bytes: u64, written: u64) -> impl Iterator<Item = (u64, u64)> {
+    let stride = bytes / SAMPLES;
+    let samples = (0..SAMPLES).map(move |index| (index * stride, SAMPLE));
+    [
+        (0, LOOK),
+        (bytes.saturating_sub(LOOK), LOOK),
+        (written, LOOK),
+    ]
+    .into_iter()
+    .chain(samples)
+    .map(move |(start, len)| (start, start.saturating_add(len).min(bytes)))
 }
 
 /// Reads the bytes from `start` to `end`, widened to whole blocks.
@@ -160,8 +190,8 @@ fn read_range(
     Ok(all)
 }
 
-/// What a look found; `None`: zeros only.
-fn contents(bytes: &[u8]) -> Option<&'static str> {
+/// What a look at byte `start` of the namespace found, and at which byte; `None`: zeros only.
+fn contents(start: u64, bytes: &[u8]) -> Option<(u64, &'static str)> {
     /// Offset, bytes there, what they mean.
     const SIGNATURES: [(usize, &[u8], &str); 9] = [
         (512, b"EFI PART", "a GPT partition table"),
@@ -183,13 +213,10 @@ fn contents(bytes: &[u8]) -> Option<&'static str> {
             .get(offset..)
             .is_some_and(|rest| rest.starts_with(signature))
     };
-    match SIGNATURES.iter().find(|entry| found(entry)) {
-        Some((_, _, name)) => Some(name),
-        None => bytes
-            .iter()
-            .any(|byte| *byte != 0)
-            .then_some("it holds data"),
-    }
+    let signature = SIGNATURES.iter().find(|entry| start == 0 && found(entry));
+    let data = || Some((bytes.iter().position(|byte| *byte != 0)?, "data"));
+    let (at, name) = signature.map(|&(at, _, name)| (at, name)).or_else(data)?;
+    Some((start + at as u64, name))
 }
 
 #[cfg(test)]
@@ -200,15 +227,37 @@ mod tests {
     #[test]
     fn contents_are_told() {
         let mut bytes = vec![0; 1 << 20];
-        assert_eq!(contents(&bytes), None);
+        assert_eq!(contents(0, &bytes), None);
         bytes[999_999] = 1;
-        assert_eq!(contents(&bytes), Some("it holds data"));
+        assert_eq!(contents(0, &bytes), Some((999_999, "data")));
         bytes[512..520].copy_from_slice(b"EFI PART");
-        assert_eq!(contents(&bytes), Some("a GPT partition table"));
+        assert_eq!(contents(0, &bytes), Some((512, "a GPT partition table")));
+        assert_eq!(contents(4096, &bytes), Some((4608, "data")));
         bytes[0..4].copy_from_slice(b"XFSB");
         bytes[512] = 0;
-        assert_eq!(contents(&bytes), Some("an XFS filesystem"));
-        assert_eq!(contents(&[1]), Some("it holds data"));
+        assert_eq!(contents(0, &bytes), Some((0, "an XFS filesystem")));
+        assert_eq!(contents(7, &[1]), Some((7, "data")));
+    }
+
+    /// Looks stay inside the namespace, reach its end, and leave nothing out of 16 MiB.
+    #[test]
+    fn looks_cover_small_namespaces() {
+        for bytes in [512, 4096, 1 << 20, (5 << 20) + 512, 16 << 20] {
+            let mut all: Vec<_> = looks(bytes, bytes - 512).collect();
+            all.sort_unstable();
+            let reached = all.iter().fold(0, |reached, &(start, end)| {
+                assert!(
+                    start <= reached && end <= bytes,
+                    "{bytes}: {start} to {end}"
+                );
+                reached.max(end)
+            });
+            assert_eq!(reached, bytes);
+        }
+        let large = looks(1 << 50, 1 << 49).collect::<Vec<_>>();
+        assert_eq!(large.len(), 259);
+        assert!(large.contains(&(1 << 49, (1 << 49) + LOOK)));
+        assert!(large.contains(&((1 << 42) * 3, (1 << 42) * 3 + SAMPLE)));
     }
 
     fn drive(used_bytes: u64) -> Drive {
@@ -222,6 +271,7 @@ mod tests {
             lba_format: 0,
             capacity_bytes: 1 << 30,
             used_bytes,
+            thin_provisioned: true,
             max_transfer_bytes: None,
             temperature_celsius: None,
             volatile_cache: None,

@@ -54,6 +54,9 @@ pub enum PerfError {
         /// Commands outstanding.
         commands: usize,
     },
+    /// The signals that end a run early cannot be caught.
+    #[error("SIGINT and SIGTERM cannot be caught")]
+    Signals(#[source] io::Error),
     /// The report could not be written.
     #[error("the report cannot be written to {}", path.as_ref().map_or("standard output".into(), |p| p.display().to_string()))]
     Output {
@@ -90,6 +93,7 @@ impl PerfError {
             Self::Run(_) => "threads",
             Self::Failed { .. } => "io",
             Self::Lost { .. } => "timeout",
+            Self::Signals(_) => "signals",
             Self::Output { .. } => "output",
         }
     }

@@ -326,8 +326,10 @@ impl Io {
             }
             let now = run.control.phase();
             if now != phase {
+                // A ramp that is interrupted counts for nothing either.
+                let begins = now == Phase::Measure || phase == Phase::Ramp;
                 phase = now;
-                if phase == Phase::Measure {
+                if begins {
                     self.begin_measurement(run.plan);
                     start = run.ticks.now();
                 }

@@ -1,6 +1,6 @@
 //! From the command line to the report.
 
-use super::args::Args;
+use super::args::{Args, OutputFormat};
 use super::drive::{Drive, check_empty};
 use super::error::PerfError;
 use super::job::Job;
@@ -14,12 +14,14 @@ use driver::memory::{DmaDomain, SLAB_BYTES};
 use driver::namespace::{BlockingIo, Namespace};
 use std::fs::File;
 use std::io::{self, BufWriter, Write, stdout};
+use std::sync::atomic::AtomicBool;
 
-/// Opens the drive, measures it and writes the report.
+/// Opens the drive, measures it and writes the report. Once `interrupt` is set the run ends early,
+/// as if its time were up.
 ///
 /// # Errors
 /// [`PerfError`]. Where commands failed the report has been written all the same.
-pub fn measure(args: &Args) -> Result<(), PerfError> {
+pub fn measure(args: &Args, interrupt: &AtomicBool) -> Result<(), PerfError> {
     let domain = DmaDomain::new();
     let options = ControllerOptions {
         io_queues: args.jobs.saturating_add(1),
@@ -40,13 +42,15 @@ pub fn measure(args: &Args) -> Result<(), PerfError> {
             .controller
             .queue_pair(&QueueOptions::default())
             .map_err(failed)?;
-        check_empty(&name, &mut BlockingIo::new(queue, namespace), &domain)?;
+        let written = plan.range.first.0.saturating_mul(drive.lba_bytes.into());
+        let mut io = BlockingIo::new(queue, namespace);
+        check_empty(&drive, &mut io, &domain, written)?;
     }
     let mut output = Output::new(args)?;
     if args.dry_run {
-        return output.write(|to| dry_run(&plan, &drive, to));
+        return output.write(|to| dry_run(args, &plan, &drive, to));
     }
-    let outcome = run_jobs(args, &plan, &opened, namespace, &domain)?;
+    let outcome = run_jobs(args, &plan, &opened, namespace, &domain, interrupt)?;
     let report = Report {
         args,
         plan: &plan,
@@ -64,11 +68,14 @@ fn run_jobs(
     opened: &Opened,
     namespace: Namespace,
     domain: &DmaDomain,
+    interrupt: &AtomicBool,
 ) -> Result<Outcome, PerfError> {
     let job = |number| Job::new(&opened.controller, namespace, domain, plan, number);
     let jobs = (0..plan.jobs).map(job).collect::<Result<Vec<_>, _>>()?;
     let line = StatusLine::new(args.eta);
-    let outcome = run(jobs, plan, |status| line.show(status, plan.block_bytes));
+    let outcome = run(jobs, plan, interrupt, |status| {
+        line.show(status, plan.block_bytes);
+    });
     line.finish();
     Ok(outcome?)
 }
@@ -107,10 +114,24 @@ fn device_name(device: &DeviceString) -> String {
     }
 }
 
-fn dry_run(plan: &Plan, drive: &Drive, to: &mut dyn Write) -> io::Result<()> {
+fn dry_run(args: &Args, plan: &Plan, drive: &Drive, to: &mut dyn Write) -> io::Result<()> {
     let block = u64::from(drive.lba_bytes);
     let first = plan.range.first.0.saturating_mul(block);
     let len = plan.range.places.saturating_mul(plan.block_bytes.into());
+    if args.output_format == OutputFormat::Json {
+        let document = serde_json::json!({
+            "dry_run": true,
+            "rw": plan.mode.name(),
+            "drive": drive,
+            "iodepth": plan.depth,
+            "numjobs": plan.jobs,
+            "bs": plan.block_bytes,
+            "offset": first,
+            "size": len,
+        });
+        serde_json::to_writer_pretty(&mut *to, &document)?;
+        return writeln!(to);
+    }
     writeln!(
         to,
         "would run {} on {} ({}, serial {}), namespace {}: {} commands of {} outstanding in each of \

@@ -135,6 +135,17 @@ pub enum PlanError {
         /// The namespace's length.
         capacity: String,
     },
+    /// The rings are too short for the depth.
+    #[error(
+        "--io-queue-size {entries} is too short for a depth of {depth}: a ring holds one command \
+         less than it has entries; raise it to {depth} and one, or lower --iodepth"
+    )]
+    QueueSize {
+        /// Entries of a ring.
+        entries: u16,
+        /// Commands to keep outstanding.
+        depth: u16,
+    },
     /// The range has no room for one transfer.
     #[error(
         "the range of {size} has no room for one transfer of {transfer}: raise --size or lower --bs"
@@ -159,6 +170,9 @@ impl Plan {
         let depth = args.depth;
         let most = |limit: Option<u16>| usize::from(limit.unwrap_or(u16::MAX));
         let default_runtime = args.number_ios.is_none().then_some(RUNTIME);
+        if let Some(entries) = args.io_queue_size.filter(|entries| *entries <= depth) {
+            return Err(PlanError::QueueSize { entries, depth });
+        }
         let flags = if args.fua {
             IoFlags::FUA
         } else {
@@ -173,10 +187,7 @@ impl Plan {
             batch_submit: most(args.batch_submit),
             poll_max: most(args.max_completion_per_poll),
             // A ring of N entries takes N - 1 commands.
-            queue_commands: args
-                .io_queue_size
-                .map_or(depth, |entries| entries - 1)
-                .max(depth),
+            queue_commands: args.io_queue_size.map_or(depth, |entries| entries - 1),
             ios: args.number_ios,
             seed: args.randseed,
             latency: !args.no_latency,
@@ -273,11 +284,15 @@ mod tests {
         );
     }
 
-    /// The queue is never shorter than the depth.
+    /// The queue holds the depth: a shorter one is refused.
     #[test]
     fn the_queue_holds_the_depth() {
         assert_eq!(plan("-q 64").unwrap().queue_commands, 64);
-        assert_eq!(plan("-q 64 --io-queue-size 16").unwrap().queue_commands, 64);
+        for entries in [16, 64] {
+            let refused = plan(&format!("-q 64 --io-queue-size {entries}")).unwrap_err();
+            assert_eq!(refused, PlanError::QueueSize { entries, depth: 64 });
+        }
+        assert_eq!(plan("-q 64 --io-queue-size 65").unwrap().queue_commands, 64);
         assert_eq!(
             plan("-q 64 --io-queue-size 1024").unwrap().queue_commands,
             1023

@@ -10,7 +10,7 @@ use super::ticks::{TickLength, Ticks};
 use super::usage::ThreadUsage;
 use super::watch::{Status, Watch};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub struct Outcome {
     pub tick: TickLength,
     /// The jobs were stopped because the device made no progress.
     pub stalled: bool,
+    /// The jobs were stopped before their time because that was asked for.
+    pub interrupted: bool,
 }
 
 /// Why the run could not be made.
@@ -67,11 +69,17 @@ struct Stage<'a> {
     main: Thread,
 }
 
-/// Runs the jobs to their end. `status` is called once an interval, on this thread.
+/// Runs the jobs to their end, or until `interrupt` is set. `status` is called once an interval, on
+/// this thread.
 ///
 /// # Errors
 /// [`RunError`].
-pub fn run(jobs: Vec<Job>, plan: &Plan, status: impl FnMut(Status)) -> Result<Outcome, RunError> {
+pub fn run(
+    jobs: Vec<Job>,
+    plan: &Plan,
+    interrupt: &AtomicBool,
+    status: impl FnMut(Status),
+) -> Result<Outcome, RunError> {
     let progress: Vec<Progress> = jobs.iter().map(|_| Progress::default()).collect();
     let control = Control::new();
     let count = jobs.len();
@@ -82,7 +90,7 @@ pub fn run(jobs: Vec<Job>, plan: &Plan, status: impl FnMut(Status)) -> Result<Ou
         running: AtomicUsize::new(count),
         main: thread::current(),
     };
-    let mut watch = Watch::new(plan, &progress, &control);
+    let mut watch = Watch::new(plan, &progress, &control, interrupt);
     let results: Result<Vec<_>, RunError> = thread::scope(|scope| {
         let mut handles = Vec::new();
         for (job, progress) in jobs.into_iter().zip(&progress) {
@@ -112,6 +120,7 @@ pub fn run(jobs: Vec<Job>, plan: &Plan, status: impl FnMut(Status)) -> Result<Ou
         samples: watch.samples(),
         tick: stage.ticks.length(),
         stalled: watch.stalled(),
+        interrupted: watch.interrupted(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::signal::{Control, Phase, Progress};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,13 +32,21 @@ pub(crate) struct Watch<'a> {
     plan: &'a Plan,
     progress: &'a [Progress],
     control: &'a Control,
+    /// Set from outside to end the run early.
+    interrupt: &'a AtomicBool,
     interval: Duration,
     samples: Vec<[f64; 3]>,
     stalled: bool,
+    interrupted: bool,
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(plan: &'a Plan, progress: &'a [Progress], control: &'a Control) -> Self {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        progress: &'a [Progress],
+        control: &'a Control,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
         let interval = plan.runtime.map_or(SAMPLE_MAX, |runtime| {
             (runtime / SAMPLES_MIN).clamp(Duration::from_millis(1), SAMPLE_MAX)
         });
@@ -46,9 +54,11 @@ impl<'a> Watch<'a> {
             plan,
             progress,
             control,
+            interrupt,
             interval,
             samples: Vec::new(),
             stalled: false,
+            interrupted: false,
         }
     }
 
@@ -62,6 +72,11 @@ impl<'a> Watch<'a> {
         self.stalled
     }
 
+    /// Whether the jobs were stopped before their time because that was asked for.
+    pub(crate) fn interrupted(&self) -> bool {
+        self.interrupted
+    }
+
     /// Starts the jobs, and stops them when the time is up or nothing goes on any more.
     pub(crate) fn until_done(&mut self, running: &AtomicUsize, mut status: impl FnMut(Status)) {
         if self.control.phase() == Phase::Stop {
@@ -71,12 +86,15 @@ impl<'a> Watch<'a> {
             self.control.enter(Phase::Ramp);
             self.phase(true, Some(self.plan.ramp), running, &mut status);
         }
-        self.control.enter(Phase::Measure);
-        self.phase(false, self.plan.runtime, running, &mut status);
+        if !self.interrupted {
+            self.control.enter(Phase::Measure);
+            self.phase(false, self.plan.runtime, running, &mut status);
+        }
         self.control.enter(Phase::Stop);
     }
 
-    /// Waits for the end of a phase: its time, or that no job runs any more.
+    /// Waits for the end of a phase: its time, that no job runs any more, or an interrupt. That is
+    /// noticed within an interval.
     fn phase(
         &mut self,
         ramp: bool,
@@ -92,6 +110,10 @@ impl<'a> Watch<'a> {
             let elapsed = start.elapsed();
             let left = limit.map(|limit| limit.saturating_sub(elapsed));
             if running.load(Ordering::Acquire) == 0 || left == Some(Duration::ZERO) {
+                return;
+            }
+            if self.interrupt.load(Ordering::Relaxed) {
+                self.interrupted = true;
                 return;
             }
             let next = (last.0 + self.interval).saturating_duration_since(Instant::now());

@@ -2,8 +2,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 use assert_cmd::cargo::cargo_bin_cmd;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::Output;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
 
 fn run(line: &str) -> Output {
     let mut command = cargo_bin_cmd!("nvme-perf");
@@ -212,6 +215,91 @@ fn a_drive_with_contents_is_guarded() {
     assert!(std::fs::read(&path).unwrap() != bytes);
 }
 
+/// What lies elsewhere than at the edges is found too: anywhere in a small drive, where the writing
+/// begins, and by the drive's own count of what is in use. The error says where.
+#[test]
+fn contents_anywhere_are_guarded() {
+    use std::os::unix::fs::FileExt;
+    let cases = [
+        (8 << 20, (5 << 20) + 77, "", "data at byte 5242957"),
+        (
+            1 << 30,
+            (513 << 20) + 7777,
+            "--offset 513m",
+            "data at byte 537927265",
+        ),
+        (
+            1 << 30,
+            (515 << 20) + 7777,
+            "",
+            "in use by the drive's word",
+        ),
+    ];
+    for (len, at, rest, hint) in cases {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(len).unwrap();
+        file.as_file().write_at(&[1], at).unwrap();
+        let device = format!("emu:file={} -w randwrite -d 1", file.path().display());
+        let error = fails(&format!("{device} {rest}"), 1);
+        assert!(error.contains(hint) && error.contains("--force"), "{error}");
+        json(&format!("{device} --force"));
+    }
+}
+
+/// Starts a run, waits until it shows its live line, and sends the signal.
+fn interrupted(line: &str, signal: Signal) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nvme-perf"))
+        .args(line.split_whitespace())
+        .args(["--output-format", "json", "--eta", "always"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut shown = [0];
+    child
+        .stderr
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut shown)
+        .unwrap();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child
+}
+
+/// A signal ends the run early with a whole report and success, and what a ramp did is not in it.
+#[test]
+fn a_signal_ends_the_run_with_its_report() {
+    let cases = [
+        ("-t 600", Signal::INT, true),
+        ("-t 600 -w randrw -j 2", Signal::TERM, true),
+        ("-t 600 -a 600", Signal::INT, false),
+    ];
+    for (line, signal, measured) in cases {
+        let child = interrupted(&format!("emu:size=64m {line}"), signal);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let ios = number(&document["jobs"][0]["read"]["total_ios"]);
+        assert_eq!(ios > 0.0, measured, "{line}: {ios}");
+        let warnings = document["nvme-perf"]["warnings"].to_string();
+        assert!(warnings.contains("a signal ended"), "{line}: {warnings}");
+    }
+}
+
+/// A second signal does not wait for what is outstanding.
+#[test]
+fn a_second_signal_kills() {
+    let mut child = interrupted("emu:size=64m,latency_us=10000000 -t 600", Signal::INT);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "it waits for its commands"
+    );
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+}
+
 /// Wrong usage ends with 2 and says what is allowed; what cannot be opened ends with 1 and says why.
 #[test]
 fn errors_have_their_exit_status() {
@@ -220,6 +308,8 @@ fn errors_have_their_exit_status() {
         ("nvme0n1", "expected a PCI address"),
         ("emu:colour=red", "it takes size, file"),
         ("-w sideways", "randread"),
+        ("-q 64 --io-queue-size 64", "too short for a depth of 64"),
+        ("--percentile-list 99.9999999", "six decimals"),
         ("-b 1000", "not a multiple of the drive's 512 byte blocks"),
         ("emu:size=1m --offset 2m", "reaches beyond the namespace"),
     ];
@@ -269,6 +359,13 @@ fn output_goes_where_it_is_sent() {
 
     let output = run("--dry-run -w randwrite");
     assert!(output.status.success() && text(&output.stdout).contains("would run randwrite"));
+
+    let plan = json("--dry-run -w randwrite -q 7");
+    assert_eq!(
+        (&plan["rw"], &plan["iodepth"]),
+        (&"randwrite".into(), &7.into())
+    );
+    assert_eq!(plan["drive"]["model"], "Doorbell software NVMe");
 
     let output = run("-t 0.2 --eta always");
     assert!(text(&output.stderr).contains("IOPS"));

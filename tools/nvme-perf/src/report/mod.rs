@@ -69,6 +69,12 @@ impl Report<'_> {
                 "the device sent {strays} completions that nothing waited for: it is at fault"
             ));
         }
+        if self.outcome.interrupted {
+            warnings.push(
+                "a signal ended the run early: the figures are those until then, without the ramp"
+                    .to_owned(),
+            );
+        }
         if self.outcome.stalled {
             warnings.push("the device made no progress and the run was stopped".to_owned());
         }
