@@ -2,6 +2,7 @@
 
 use super::drive::GuardError;
 use super::job::{Failure, JobError};
+use super::memory::MemoryShort;
 use super::plan::PlanError;
 use super::run::RunError;
 use device::OpenError;
@@ -31,6 +32,9 @@ pub enum PerfError {
     /// The drive must not be written.
     #[error(transparent)]
     Guard(#[from] GuardError),
+    /// The buffers are too large for this machine.
+    #[error(transparent)]
+    Memory(#[from] MemoryShort),
     /// A job could not be set up.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -89,7 +93,7 @@ impl PerfError {
             Self::Open(error) => error.code(),
             Self::Controller { .. } => "controller",
             Self::Guard(_) => "not-empty",
-            Self::Job(_) => "resources",
+            Self::Memory(_) | Self::Job(_) => "resources",
             Self::Run(_) => "threads",
             Self::Failed { .. } => "io",
             Self::Lost { .. } => "timeout",

@@ -2,7 +2,8 @@
 //!
 //! [`args`] is the command line and makes a [`plan::Plan`]; [`job`] is the loop that is measured, with
 //! [`pattern`] (which blocks), [`ticks`] (time) and [`histogram`] (latencies); [`run`] runs the jobs on
-//! their threads; [`drive`] says what the drive is and guards it; [`report`] prints.
+//! their threads; [`drive`] says what the drive is and guards it; [`memory`] bounds the buffers;
+//! [`report`] prints.
 
 pub mod args;
 pub mod cpus;
@@ -11,6 +12,7 @@ pub mod error;
 pub mod histogram;
 pub mod job;
 mod measure;
+pub mod memory;
 pub mod pattern;
 pub mod plan;
 pub mod report;

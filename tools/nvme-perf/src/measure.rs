@@ -4,6 +4,7 @@ use super::args::{Args, OutputFormat};
 use super::drive::{Drive, check_empty};
 use super::error::PerfError;
 use super::job::Job;
+use super::memory;
 use super::plan::Plan;
 use super::report::Report;
 use super::run::{Outcome, run};
@@ -27,6 +28,7 @@ pub fn measure(args: &Args, interrupt: &AtomicBool) -> Result<(), PerfError> {
         io_queues: args.jobs.saturating_add(1),
         ..ControllerOptions::default()
     };
+    memory::check(buffer_bytes(args))?;
     preflight(&args.device, dma_bytes(args, &options))?;
     let opened = open(&args.device, &domain, &options)?;
     let name = device_name(&args.device);
@@ -92,14 +94,18 @@ fn verdict(outcome: &Outcome) -> Result<(), PerfError> {
     }
 }
 
+/// Bytes of all jobs' buffers.
+fn buffer_bytes(args: &Args) -> u64 {
+    u64::from(args.block_bytes) * u64::from(args.depth) * u64::from(args.jobs)
+}
+
 /// DMA memory that the run takes, as far as it is known before the drive is open.
 fn dma_bytes(args: &Args, options: &ControllerOptions) -> u64 {
     let queue = QueueOptions {
         commands: args.io_queue_size.unwrap_or(args.depth).max(args.depth),
         max_transfer: args.block_bytes,
     };
-    let buffers = u64::from(args.block_bytes) * u64::from(args.depth) * u64::from(args.jobs);
-    let bytes = buffers.saturating_add(options.dma_bytes(args.jobs, &queue));
+    let bytes = buffer_bytes(args).saturating_add(options.dma_bytes(args.jobs, &queue));
     // The domain maps whole slabs.
     bytes
         .checked_next_multiple_of(SLAB_BYTES as u64)

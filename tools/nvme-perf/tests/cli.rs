@@ -323,6 +323,7 @@ fn errors_have_their_exit_status() {
         ("emu:file=/nowhere/at/all", "because: "),
         ("emu:size=1m,ns=2", "namespace 2 is not active"),
         ("--cpus-allowed 1023 -t 0.1", "cannot run on processor 1023"),
+        ("-b 1g -q 4095 -j 1024", "lower --bs"),
         ("--output /nowhere/at/all", "cannot be written"),
         ("emu:size=1m,queues=1 -j 2 -t 0.1", "queue pairs"),
     ];
