@@ -95,6 +95,8 @@ impl Controller {
         // Blocks in use are counted, and deallocated ones read as zeros.
         id.nsfeat = IdentifyNamespace::NSFEAT_THIN;
         id.dlfeat = 1;
+        // NSATTR bit 0: write protected.
+        id.nsattr = u8::from(!disk.media.is_writable());
         id.noiob = disk.optimal_boundary.into();
         id.nvmcap = (u128::from(blocks) << disk.media.block_shift()).into();
         id.nguid = self.nguid(nsid);

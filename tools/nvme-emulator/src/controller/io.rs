@@ -195,6 +195,9 @@ fn failed_read(_: &MediaError) -> Status {
     Status::UNRECOVERED_READ
 }
 
-fn failed_write(_: &MediaError) -> Status {
-    Status::WRITE_FAULT
+fn failed_write(error: &MediaError) -> Status {
+    match error {
+        MediaError::ReadOnly => Status::WRITE_PROTECTED.with_dnr(),
+        _ => Status::WRITE_FAULT,
+    }
 }

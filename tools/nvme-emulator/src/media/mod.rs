@@ -69,6 +69,9 @@ pub enum MediaError {
         /// Blocks that there are.
         blocks: u64,
     },
+    /// The file behind the media may only be read.
+    #[error("the file behind the media may only be read")]
+    ReadOnly,
     /// The file behind the media failed.
     #[error("the file behind the media failed")]
     Io(#[from] io::Error),
@@ -142,6 +145,13 @@ impl Media {
         self.cache.is_some()
     }
 
+    /// Whether it may be written: a file that may only be read cannot.
+    #[inline]
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.store.is_writable()
+    }
+
     /// Whether data moves at all: a null store completes everything and keeps nothing.
     #[inline]
     #[must_use]
@@ -180,7 +190,7 @@ impl Media {
             .checked_shl(self.block_shift)
             .filter(|len| len >> self.block_shift == count);
         let len = len.unwrap_or(u64::MAX);
-        let offset = self.check(lba, len)?;
+        let offset = self.check_write(lba, len)?;
         self.remember(lba, offset, len, fua)?;
         self.store.zero(offset, len, deallocate)?;
         match deallocate {
@@ -248,6 +258,15 @@ impl Media {
         }
     }
 
+    /// As [`Media::check`], for what changes the media.
+    fn check_write(&self, lba: u64, len: u64) -> Result<u64, MediaError> {
+        let offset = self.check(lba, len)?;
+        match self.is_writable() {
+            true => Ok(offset),
+            false => Err(MediaError::ReadOnly),
+        }
+    }
+
     pub(crate) fn read_spans(&self, lba: u64, spans: &[Span]) -> Result<(), MediaError> {
         let len = total(spans);
         let mut offset = self.check(lba, len)?;
@@ -270,7 +289,7 @@ impl Media {
         fua: bool,
     ) -> Result<(), MediaError> {
         let len = total(spans);
-        let mut offset = self.check(lba, len)?;
+        let mut offset = self.check_write(lba, len)?;
         if !self.is_null() {
             self.remember(lba, offset, len, fua)?;
             self.usage.set(offset, len);

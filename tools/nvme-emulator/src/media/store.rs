@@ -34,6 +34,7 @@ pub struct RamStore {
 pub struct FileStore {
     pub(super) file: File,
     len: u64,
+    writable: bool,
 }
 
 /// Why a store cannot be had.
@@ -75,7 +76,7 @@ impl Store {
     }
 
     /// The file at `path`, at its length. With `len` a missing or empty one is made that long,
-    /// sparse; one with contents is never resized.
+    /// sparse; one with contents is never resized. One that may only be read can be read.
     ///
     /// # Errors
     /// [`StoreError::Length`] if the file has contents and is not `len` long; otherwise
@@ -87,7 +88,11 @@ impl Store {
             .write(true)
             .create(len.is_some())
             .truncate(false);
-        let file = options.open(path)?;
+        let (file, writable) = match options.open(path) {
+            Ok(file) => (file, true),
+            Err(error) if may_be_readable(&error) => (File::open(path).map_err(|_| error)?, false),
+            Err(error) => return Err(error.into()),
+        };
         let actual = file.metadata()?.len();
         let len = match len {
             Some(asked) if actual == 0 => {
@@ -104,7 +109,11 @@ impl Store {
             }
             _ => actual,
         };
-        Ok(Self::File(FileStore { file, len }))
+        Ok(Self::File(FileStore {
+            file,
+            len,
+            writable,
+        }))
     }
 
     /// A store of `len` bytes that keeps nothing.
@@ -115,6 +124,13 @@ impl Store {
 
     pub(super) fn is_ram(&self) -> bool {
         matches!(self, Self::Ram(_))
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        match self {
+            Self::File(file) => file.writable,
+            Self::Ram(_) | Self::Null { .. } => true,
+        }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -179,6 +195,16 @@ impl Store {
             Self::Ram(_) | Self::Null { .. } => Ok(()),
         }
     }
+}
+
+/// Whether a file that could not be opened for reading and writing may still be read.
+fn may_be_readable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::ExecutableFileBusy
+    )
 }
 
 impl RamStore {

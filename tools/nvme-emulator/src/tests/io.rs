@@ -301,6 +301,21 @@ fn null_moves_nothing() {
     assert_eq!(host.emu.stats().bytes_read, 8192);
 }
 
+/// A file that may only be read is a write-protected namespace. A program that runs is such a file
+/// to everyone, root too.
+#[test]
+fn a_file_to_read_only_is_write_protected() {
+    let path = std::env::current_exe().unwrap();
+    let before = std::fs::metadata(&path).unwrap().len();
+    let mut host = Host::with_io(Emulator::builder().namespace(Namespace::file(&path, None)));
+    assert_eq!(read_back(&mut host, 1, 0, 1, 512)[..4], *b"\x7fELF");
+    let sqe = write(1, 0, BlockCount::ONE, false);
+    let sqe = with_data(&mut host, sqe, &[1; 512]);
+    host.io_fails(sqe, Status::WRITE_PROTECTED);
+    host.io_ok(flush(1));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+}
+
 /// A file that fails is a media error of the command, not of the controller.
 #[test]
 fn a_failing_file_is_a_media_error() {
