@@ -178,6 +178,14 @@ pub const BOOTS: &[Boot] = &[
         kernel_options: "intel_iommu=on",
         controllers: EVERYTHING,
     },
+    // A machine like the one before, for the longest tests: two boots run side by side.
+    Boot {
+        name: "transfers",
+        purpose: "as plain; every offset and length of a transfer",
+        iommu_options: "",
+        kernel_options: "intel_iommu=on",
+        controllers: SHAPES,
+    },
     Boot {
         name: "hugepages",
         purpose: "sixteen huge pages of 2 MiB",

@@ -14,7 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
             data::limits(&machine::attach(shape)?, shape)
         }));
         // Where a page lies is the same to the edges of transfers: one boot is enough for these.
-        tests.push(Test::new(named("edges"), &["plain"], |_| {
+        tests.push(Test::new(named("edges"), &["transfers"], |_| {
             data::edges(&machine::attach(shape)?, shape)
         }));
         tests.push(Test::new(named("random"), BOTH, |context| {
