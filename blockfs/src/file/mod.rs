@@ -1,0 +1,608 @@
+//! Direct I/O: reads, writes, syncs, on a queue that one thread owns.
+//!
+//! An [`IoQueue`] is polled by its owner. Reads and overwrites of mapped blocks go from the file's
+//! published map straight to the device: no lock, no allocation, nothing shared is written. Everything
+//! else (holes, growth, unaligned ranges, syncs) becomes an *operation*, a small state machine that is
+//! moved on when its owner polls, under the volume's lock.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | the queue; the hot path |
+//! | `op.rs` | operations: what each is waiting for |
+//! | `script.rs` | the commands of one operation, one after the other |
+//! | `write.rs`, `truncate.rs`, `read.rs` | from requests to scripts |
+//! | `blocking.rs` | one operation at a time, waited for |
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod op;
+mod read;
+mod script;
+mod truncate;
+mod write;
+
+pub use blocking::Blocking;
+
+use crate::device::BlockDevice;
+use crate::fs::core::{Shared, VolumeId, WriteCount};
+use crate::fs::{File, FsError, Refused};
+use crate::grace::{Flight, Member, Pass};
+use crate::iomap::{IomapIter, MapOps, MappingKind, OpFlags, SimpleLimits, read_simple};
+use crate::iostat::{IoStat, Kind, Off, Tracked};
+use crate::journal::MetaTag;
+use crate::tree::Fallocate;
+use driver::memory::DmaBuf;
+use driver::namespace::Lba;
+use driver::queue::{Completion, Rejected, SubmitError};
+use op::{Op, Request, Slots};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    dsync: bool,
+}
+
+impl WriteFlags {
+    /// It ends when the drive has the data, be it in its cache.
+    pub const NONE: Self = Self { dsync: false };
+    /// It ends when the data, and what is needed to find them, survive a power cut.
+    pub const DSYNC: Self = Self { dsync: true };
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+#[must_use = "it carries the result and the buffer"]
+pub struct Done<T> {
+    /// What the caller gave.
+    pub ctx: T,
+    /// The buffer that the caller gave.
+    pub buf: Option<DmaBuf>,
+    /// Bytes read, written or discarded; 0 for what moves none.
+    pub result: Result<u64, FsError>,
+}
+
+/// What a queue's device carries with each command.
+pub struct Tag<T, S: IoStat = Off>(Tracked<Inner<T>, S>);
+
+/// Whose the command is.
+enum Inner<T> {
+    /// A request of one command.
+    Single(T, Pass),
+    /// A command of the operation in this slot.
+    Part(u32),
+}
+
+impl<T, S: IoStat> fmt::Debug for Tag<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tag")
+    }
+}
+
+/// One thread's way to the files of a volume.
+///
+/// `Q` is the device queue, `T` what the caller gets back with each completion, `D` the volume's own
+/// queue, `S` the statistics. See [`Blockfs`](crate::fs::Blockfs) for an example.
+///
+/// What is submitted becomes visible to the drive with [`IoQueue::ring`] and ends in
+/// [`IoQueue::poll`]. Dropping the queue drops its operations; those under way may or may not have
+/// happened.
+pub struct IoQueue<Q, T, D, S: IoStat = Off>
+where
+    Q: BlockDevice<Tag<T, S>>,
+    D: BlockDevice<MetaTag>,
+{
+    device: Q,
+    member: Member,
+    stat: S,
+    volume: VolumeId,
+    lba_shift: u32,
+    align_mask: u64,
+    simple: SimpleLimits,
+    /// Whether the drive's cache is volatile: a durable write needs FUA then.
+    fua: bool,
+    /// Operations that have ended and were not handed over yet.
+    ready: VecDeque<Done<T>>,
+    /// Dropped after the device, so that no command is under way any more then.
+    back: Back<T, D>,
+}
+
+/// What a queue has to do with others.
+struct Back<T, D: BlockDevice<MetaTag>> {
+    slots: Slots<T>,
+    /// Completed writes that may be in the drive's cache. Nobody else writes it.
+    writes: WriteCount,
+    shared: Arc<Shared<D>>,
+}
+
+impl<T, D: BlockDevice<MetaTag>> Drop for Back<T, D> {
+    fn drop(&mut self) {
+        let mut core = self.back.shared.lock();
+        self.back.slots.abandon(&mut core);
+        core.remove_queue(&self.writes);
+    }
+}
+
+impl<Q, T, D, S: IoStat> fmt::Debug for IoQueue<Q, T, D, S>
+where
+    Q: BlockDevice<Tag<T, S>>,
+    D: BlockDevice<MetaTag>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoQueue")
+            .field("volume", &self.volume)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads of one block take the short path.
+const SIMPLE_BYTES: u32 = 4096;
+
+impl<Q, T, D, S: IoStat> IoQueue<Q, T, D, S>
+where
+    Q: BlockDevice<Tag<T, S>>,
+    D: BlockDevice<MetaTag>,
+{
+    pub(crate) fn new(
+        device: Q,
+        member: Member,
+        shared: Arc<Shared<D>>,
+        stat: S,
+    ) -> Result<Self, FsError> {
+        let limits = device.limits();
+        let lba = limits.block_size;
+        let simple = SimpleLimits::new(lba, SIMPLE_BYTES);
+        let simple = simple.filter(|_| limits == shared.limits);
+        let simple = simple.ok_or(FsError::Busy("the queue is of another drive"))?;
+        let writes = shared.lock().add_queue();
+        Ok(Self {
+            device,
+            member,
+            stat,
+            volume: shared.volume,
+            lba_shift: lba.trailing_zeros(),
+            align_mask: u64::from(lba) - 1,
+            simple,
+            fua: limits.volatile_cache,
+            ready: VecDeque::with_capacity(64),
+            back: Back {
+                slots: Slots::default(),
+                writes,
+                shared,
+            },
+        })
+    }
+
+    /// Reads at `offset` into `buf`, up to the end of the file; what is left of `buf` then is zeroed.
+    ///
+    /// # Errors
+    /// [`Refused`] gives buffer and context back: not open for reading, another volume's, a full
+    /// queue; [`FsError::Alignment`] if only direct I/O was asked for.
+    #[inline]
+    pub fn read_at(
+        &mut self,
+        file: &File,
+        offset: u64,
+        buf: DmaBuf,
+        ctx: T,
+    ) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume || !file.readable {
+            return Err(self.not_for(file, "reading", Some(buf), ctx));
+        }
+        let pass = self.member.enter(Flight::Read);
+        let len = buf.len32();
+        let mut map = self.member.get(&file.inode.map, &pass);
+        let op = OpFlags::DIRECT;
+        let simple = read_simple(&mut map, (), self.simple, offset, u64::from(len), op);
+        match simple {
+            Ok(read) => self.submit_read(read.addr, buf, ctx, pass),
+            Err(_) => self.read_general(file, offset, buf, ctx, pass),
+        }
+    }
+
+    #[inline]
+    fn submit_read(
+        &mut self,
+        addr: u64,
+        buf: DmaBuf,
+        ctx: T,
+        pass: Pass,
+    ) -> Result<(), Refused<T>> {
+        let bytes = u64::from(buf.len32());
+        let inner = Inner::Single(ctx, pass);
+        let tag = Tag(Tracked::submit(&self.stat, Kind::Read, bytes, inner));
+        match self.device.read(Lba(addr >> self.lba_shift), buf, tag) {
+            Ok(()) => Ok(()),
+            Err(rejected) => Err(self.rejected(rejected)),
+        }
+    }
+
+    /// A read that is more than one block, or not simple: still one command if it is one extent.
+    #[inline(never)]
+    fn read_general(
+        &mut self,
+        file: &File,
+        offset: u64,
+        buf: DmaBuf,
+        ctx: T,
+        pass: Pass,
+    ) -> Result<(), Refused<T>> {
+        let len = u64::from(buf.len32());
+        let map = self.member.get(&file.inode.map, &pass);
+        let inside = offset.checked_add(len).is_some_and(|end| end <= map.size());
+        if (offset | len) & self.align_mask == 0
+            && inside
+            && let Some(addr) = one_piece(map, offset, len)
+        {
+            return self.submit_read(addr, buf, ctx, pass);
+        }
+        if file.direct && (offset | len) & self.align_mask != 0 {
+            self.member.leave(pass);
+            return Err(self.unaligned(offset, len, buf, ctx));
+        }
+        match read::Read::new(map, (offset, len), self.lba_shift) {
+            Ok(read) => {
+                let request = Request::Read(read.with(pass));
+                self.start(Some(file.clone()), request, Some(buf), ctx);
+                Ok(())
+            }
+            Err(error) => {
+                self.member.leave(pass);
+                Err(Refused::new(error, Some(buf), ctx))
+            }
+        }
+    }
+
+    /// Writes all of `buf` at `offset`, or at the end if the file was opened for appending.
+    ///
+    /// # Errors
+    /// [`Refused`] gives buffer and context back: not open for writing, another volume's, a full
+    /// queue; [`FsError::Alignment`] if only direct I/O was asked for; [`FsError::Stopped`].
+    #[inline]
+    pub fn write_at(
+        &mut self,
+        file: &File,
+        offset: u64,
+        buf: DmaBuf,
+        flags: WriteFlags,
+        ctx: T,
+    ) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume || !file.writable {
+            return Err(self.not_for(file, "writing", Some(buf), ctx));
+        }
+        let len = u64::from(buf.len32());
+        let aligned = (offset | len) & self.align_mask == 0;
+        if aligned && !file.append && !self.back.shared.stopped.load(Ordering::Relaxed) {
+            let pass = self.member.enter(Flight::Write);
+            let mut map = self.member.get(&file.inode.map, &pass);
+            let (size, slow) = (map.size(), map.slow_writes());
+            let inside = offset.checked_add(len).is_some_and(|end| end <= size);
+            // Durable at once only if the mapping is: otherwise its record has to be written.
+            let durable = !flags.dsync
+                || file.inode.map_txid.load(Ordering::Relaxed)
+                    <= self.back.shared.durable.load(Ordering::Relaxed);
+            if inside && !slow && durable {
+                let op = OpFlags::DIRECT;
+                let addr = match read_simple(&mut map, (), self.simple, offset, len, op) {
+                    Ok(found) => Some(found.addr),
+                    Err(_) => one_piece(map, offset, len),
+                };
+                if let Some(addr) = addr {
+                    let fua = flags.dsync && self.fua;
+                    let inner = Inner::Single(ctx, pass);
+                    let tag = Tag(Tracked::submit(&self.stat, Kind::Write, len, inner));
+                    let lba = Lba(addr >> self.lba_shift);
+                    return match self.device.write(lba, buf, fua, tag) {
+                        Ok(()) => Ok(()),
+                        Err(rejected) => Err(self.rejected(rejected)),
+                    };
+                }
+            }
+            self.member.leave(pass);
+        }
+        self.write_general(file, offset, buf, flags, ctx)
+    }
+
+    #[inline(never)]
+    fn write_general(
+        &mut self,
+        file: &File,
+        offset: u64,
+        buf: DmaBuf,
+        flags: WriteFlags,
+        ctx: T,
+    ) -> Result<(), Refused<T>> {
+        let len = u64::from(buf.len32());
+        let offset = if file.append { 0 } else { offset };
+        if file.direct && (offset | len) & self.align_mask != 0 {
+            return Err(self.unaligned(offset, len, buf, ctx));
+        }
+        let request = Request::Write(write::Write::new(
+            (!file.append).then_some(offset),
+            len,
+            flags.dsync,
+        ));
+        self.start(Some(file.clone()), request, Some(buf), ctx);
+        Ok(())
+    }
+
+    /// Makes durable: the file's data whose writes have ended, its size, its attributes and its names
+    /// (and, as the journal is one, all changes before).
+    ///
+    /// # Errors
+    /// [`Refused`] gives the context back.
+    pub fn fsync(&mut self, file: &File, ctx: T) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume {
+            return Err(self.not_for(file, "this volume", None, ctx));
+        }
+        self.start(Some(file.clone()), Request::sync(false), None, ctx);
+        Ok(())
+    }
+
+    /// As [`IoQueue::fsync`], but of what changed only what is needed to read the data back.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the context back.
+    pub fn fdatasync(&mut self, file: &File, ctx: T) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume {
+            return Err(self.not_for(file, "this volume", None, ctx));
+        }
+        self.start(Some(file.clone()), Request::sync(true), None, ctx);
+        Ok(())
+    }
+
+    /// Sets the file's size; what is behind it goes.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the context back.
+    pub fn truncate(&mut self, file: &File, size: u64, ctx: T) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume || !file.writable {
+            return Err(self.not_for(file, "writing", None, ctx));
+        }
+        let request = Request::Change(truncate::Change::truncate(size));
+        self.start(Some(file.clone()), request, None, ctx);
+        Ok(())
+    }
+
+    /// Reserves, punches or zeroes a range.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the context back.
+    pub fn fallocate(
+        &mut self,
+        file: &File,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        ctx: T,
+    ) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume || !file.writable {
+            return Err(self.not_for(file, "writing", None, ctx));
+        }
+        let request = Request::Change(truncate::Change::fallocate(mode, offset, len));
+        self.start(Some(file.clone()), request, None, ctx);
+        Ok(())
+    }
+
+    /// Writes zeros to a range: it has blocks that are written, so that later writes to it are
+    /// overwrites. The file grows to its end.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the context back.
+    pub fn write_zeroes(
+        &mut self,
+        file: &File,
+        offset: u64,
+        len: u64,
+        ctx: T,
+    ) -> Result<(), Refused<T>> {
+        if file.inode.volume != self.volume || !file.writable {
+            return Err(self.not_for(file, "writing", None, ctx));
+        }
+        let request = Request::Write(write::Write::zeroes(offset, len));
+        self.start(Some(file.clone()), request, None, ctx);
+        Ok(())
+    }
+
+    /// Makes durable every change, and all data whose writes have ended.
+    pub fn sync(&mut self, ctx: T) {
+        self.start(None, Request::sync(false), None, ctx);
+    }
+
+    /// Tells the drive which blocks are free. The result is how many bytes.
+    pub fn trim(&mut self, ctx: T) {
+        self.start(None, Request::trim(), None, ctx);
+    }
+
+    /// Makes everything submitted visible to the drive.
+    #[inline]
+    pub fn ring(&mut self) {
+        self.device.ring();
+    }
+
+    /// Hands every operation that has ended to `each`; says how many. Never waits.
+    #[inline]
+    pub fn poll(&mut self, mut each: impl FnMut(Done<T>)) -> usize {
+        let Self {
+            device,
+            member,
+            stat,
+            fua,
+            back: Back { slots, writes, .. },
+            ..
+        } = self;
+        let mut ended = 0;
+        device.poll(|completion| {
+            let Completion {
+                ctx, buf, status, ..
+            } = completion;
+            let ok = status.is_success();
+            match ctx.0.complete(stat, ok) {
+                Inner::Single(ctx, pass) => {
+                    if *fua && pass.is_write() {
+                        writes.store(writes.load(Ordering::Relaxed) + 1, Ordering::Release);
+                    }
+                    member.leave(pass);
+                    ended += 1;
+                    let bytes = buf.as_ref().map_or(0, |buf| u64::from(buf.len32()));
+                    let result = match ok {
+                        true => Ok(bytes),
+                        false => Err(FsError::Device(status)),
+                    };
+                    each(Done { ctx, buf, result });
+                }
+                Inner::Part(slot) => slots.part_ended(slot, buf, status),
+            }
+        });
+        if !self.back.slots.is_empty() || !self.ready.is_empty() {
+            ended += self.poll_operations(&mut each);
+        }
+        ended
+    }
+
+    /// Operations and commands that have not ended.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.back.slots.len() + self.ready.len()
+    }
+
+    /// The statistics.
+    #[must_use]
+    pub const fn stat(&self) -> &S {
+        &self.stat
+    }
+
+    /// The statistics.
+    pub const fn stat_mut(&mut self) -> &mut S {
+        &mut self.stat
+    }
+
+    /// The device queue.
+    #[must_use]
+    pub const fn device(&self) -> &Q {
+        &self.device
+    }
+
+    #[inline(never)]
+    fn poll_operations(&mut self, each: &mut impl FnMut(Done<T>)) -> usize {
+        let mut ended = 0;
+        while let Some(done) = self.ready.pop_front() {
+            ended += 1;
+            each(done);
+        }
+        if self.back.slots.is_empty() {
+            return ended;
+        }
+        self.move_operations();
+        while let Some(done) = self.ready.pop_front() {
+            ended += 1;
+            each(done);
+        }
+        ended
+    }
+
+    /// Moves every operation on as far as it goes.
+    fn move_operations(&mut self) {
+        let Self {
+            device,
+            member,
+            stat,
+            ready,
+            lba_shift,
+            back,
+            ..
+        } = self;
+        let mut core = back.shared.pump();
+        let mut at = op::At {
+            core: &mut core,
+            shared: &back.shared,
+            device,
+            stat,
+            lba_shift: *lba_shift,
+            member,
+            slot: 0,
+            submitted: false,
+        };
+        for slot in 0..back.slots.capacity() {
+            at.slot = u32::try_from(slot).unwrap_or(u32::MAX);
+            let outcome = back.slots.get_mut(slot).and_then(|op| op.go_on(&mut at));
+            if let Some(result) = outcome
+                && let Some(op) = back.slots.remove(slot)
+            {
+                ready.push_back(op.finish(result));
+            }
+        }
+        let submitted = at.submitted;
+        back.shared.pump_locked(&mut core);
+        drop(core);
+        if submitted {
+            device.ring();
+        }
+    }
+
+    fn start(&mut self, file: Option<File>, request: Request, buf: Option<DmaBuf>, ctx: T) {
+        self.back.slots.insert(Op::new(file, request, buf, ctx));
+        self.move_operations();
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+        &self.back.shared
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_for(
+        &self,
+        file: &File,
+        what: &'static str,
+        buf: Option<DmaBuf>,
+        ctx: T,
+    ) -> Refused<T> {
+        let reason = match file.inode.volume == self.volume {
+            true => FsError::Access(what),
+            false => FsError::ForeignVolume,
+        };
+        Refused::new(reason, buf, ctx)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unaligned(&self, offset: u64, len: u64, buf: DmaBuf, ctx: T) -> Refused<T> {
+        let align = 1 << self.lba_shift;
+        let reason = FsError::Alignment { offset, len, align };
+        Refused::new(reason, Some(buf), ctx)
+    }
+
+    /// A single command that the device queue did not take.
+    #[cold]
+    #[inline(never)]
+    fn rejected(&mut self, rejected: Rejected<Tag<T, S>>) -> Refused<T> {
+        let reason = match rejected.reason {
+            SubmitError::Full => FsError::QueueFull,
+            other => FsError::Rejected(other),
+        };
+        let ctx = match rejected.ctx.0.cancel() {
+            Inner::Single(ctx, pass) => {
+                self.member.leave(pass);
+                ctx
+            }
+            // Only single commands come here.
+            Inner::Part(_) => unreachable!("a part of an operation"),
+        };
+        Refused::new(reason, rejected.buf, ctx)
+    }
+}
+
+/// Where `len` bytes at `offset` are, if in one mapped extent.
+fn one_piece<O>(map: O, offset: u64, len: u64) -> Option<u64>
+where
+    O: MapOps<Private = (), Held = ()>,
+{
+    let mut iter = IomapIter::new(map, offset, len, OpFlags::DIRECT).ok()?;
+    let step = iter.next_step().ok()??;
+    let whole = step.len() == len && step.mapping().kind() == MappingKind::Mapped;
+    whole.then(|| step.device_addr()).flatten()
+}
