@@ -3,9 +3,11 @@
 //! blockfs knows nothing of VFIO or registers. A [`BlockDevice`] is one thread's way to a drive: it is
 //! polled by its owner and moves owned DMA buffers.
 
-use driver::memory::DmaBuf;
-use driver::namespace::{IoFlags, Lba, Namespace};
-use driver::queue::{Completion, QueuePair, Rejected};
+use driver::controller::{Controller, ControllerError, QueueOptions};
+use driver::memory::{DmaBuf, DmaDomain};
+use driver::namespace::{BlockRange, IoFlags, Lba, Namespace};
+use driver::queue::{Completion, QueuePair, Rejected, SubmitError};
+use driver::spec::identify::IdentifyController;
 
 /// What a drive can, as far as a filesystem needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,10 @@ pub struct Limits {
     pub block_size: u32,
     /// Whether completed writes are lost in a power cut unless flushed or written with FUA.
     pub volatile_cache: bool,
+    /// Whether it zeroes blocks by itself.
+    pub write_zeroes: bool,
+    /// Whether it wants to know which blocks are not needed.
+    pub discard: bool,
 }
 
 /// One thread's way to a drive.
@@ -36,9 +42,7 @@ pub struct Limits {
 /// let drive = Emulator::builder().start()?;
 /// let domain = DmaDomain::new();
 /// let controller = Controller::attach(drive.transport(), &domain, &ControllerOptions::default())?;
-/// let cache = controller.volatile_cache()?;
-/// let queue = controller.queue_pair::<&str>(&QueueOptions::default())?;
-/// let mut device = DriverDevice::new(queue, controller.namespace(1)?, cache);
+/// let mut device = DriverDevice::<&str>::open(&controller, 1, &QueueOptions::default())?;
 ///
 /// let buf = domain.alloc(device.limits().block_size as usize)?;
 /// device.write(Lba(0), buf, true, "the superblock")?;
@@ -73,6 +77,19 @@ pub trait BlockDevice<T> {
     /// [`Rejected`] gives the context back.
     fn flush(&mut self, ctx: T) -> Result<(), Rejected<T>>;
 
+    /// Zeroes `blocks` logical blocks from `lba` on.
+    ///
+    /// # Errors
+    /// [`Rejected`] gives the context back.
+    fn write_zeroes(&mut self, lba: Lba, blocks: u64, ctx: T) -> Result<(), Rejected<T>>;
+
+    /// Tells the drive that `blocks` logical blocks from `lba` on are not needed: until they are
+    /// written again they may read as anything.
+    ///
+    /// # Errors
+    /// [`Rejected`] gives the context back.
+    fn discard(&mut self, lba: Lba, blocks: u64, ctx: T) -> Result<(), Rejected<T>>;
+
     /// Makes everything submitted visible to the drive.
     fn ring(&mut self);
 
@@ -85,28 +102,52 @@ pub trait BlockDevice<T> {
 pub struct DriverDevice<T> {
     queue: QueuePair<T>,
     namespace: Namespace,
-    volatile_cache: bool,
+    limits: Limits,
+    /// For the lists that discards take.
+    domain: DmaDomain,
 }
 
 impl<T> DriverDevice<T> {
-    /// Commands on `namespace` through `queue`; `volatile_cache` as the controller says.
-    #[must_use]
-    pub fn new(queue: QueuePair<T>, namespace: Namespace, volatile_cache: bool) -> Self {
-        Self {
-            queue,
+    /// A new queue pair for the namespace with the number `nsid`.
+    ///
+    /// # Errors
+    /// [`ControllerError`]: no such namespace, no queue left, a device that does not answer.
+    pub fn open(
+        controller: &Controller,
+        nsid: u32,
+        options: &QueueOptions,
+    ) -> Result<Self, ControllerError> {
+        let namespace = controller.namespace(nsid)?;
+        let optional = controller.identify().oncs.get();
+        let limits = Limits {
+            blocks: namespace.blocks(),
+            block_size: namespace.block_size(),
+            volatile_cache: controller.volatile_cache()?,
+            write_zeroes: optional & IdentifyController::ONCS_WRITE_ZEROES != 0,
+            discard: optional & IdentifyController::ONCS_DSM != 0,
+        };
+        Ok(Self {
+            queue: controller.queue_pair(options)?,
             namespace,
-            volatile_cache,
-        }
+            limits,
+            domain: controller.domain().clone(),
+        })
+    }
+
+    /// The queue pair.
+    #[must_use]
+    pub const fn queue(&self) -> &QueuePair<T> {
+        &self.queue
     }
 }
 
+/// Logical blocks of one range of a discard.
+const DISCARD_RANGE: u64 = 1 << 30;
+
 impl<T> BlockDevice<T> for DriverDevice<T> {
+    #[inline]
     fn limits(&self) -> Limits {
-        Limits {
-            blocks: self.namespace.blocks(),
-            block_size: self.namespace.block_size(),
-            volatile_cache: self.volatile_cache,
-        }
+        self.limits
     }
 
     #[inline]
@@ -123,6 +164,37 @@ impl<T> BlockDevice<T> for DriverDevice<T> {
 
     fn flush(&mut self, ctx: T) -> Result<(), Rejected<T>> {
         self.namespace.flush(&mut self.queue, ctx)
+    }
+
+    fn write_zeroes(&mut self, lba: Lba, blocks: u64, ctx: T) -> Result<(), Rejected<T>> {
+        self.namespace
+            .write_zeroes(&mut self.queue, lba, blocks, ctx)
+    }
+
+    fn discard(&mut self, lba: Lba, blocks: u64, ctx: T) -> Result<(), Rejected<T>> {
+        let mut ranges = Vec::new();
+        let (mut at, mut left) = (lba.0, blocks);
+        while left > 0 {
+            let now = left.min(DISCARD_RANGE);
+            ranges.push(BlockRange {
+                lba: Lba(at),
+                // At most DISCARD_RANGE.
+                blocks: u32::try_from(now).unwrap_or(0),
+            });
+            at += now;
+            left -= now;
+        }
+        match self.domain.alloc(ranges.len().max(1) * 16) {
+            Ok(buf) => self
+                .namespace
+                .deallocate(&mut self.queue, &ranges, buf, ctx),
+            // It is a hint; but who asked wants to hear of its end.
+            Err(_) => Err(Rejected {
+                reason: SubmitError::Full,
+                buf: None,
+                ctx,
+            }),
+        }
     }
 
     #[inline]

@@ -120,8 +120,8 @@ struct Back<T, D: BlockDevice<MetaTag>> {
 
 impl<T, D: BlockDevice<MetaTag>> Drop for Back<T, D> {
     fn drop(&mut self) {
-        let mut core = self.back.shared.lock();
-        self.back.slots.abandon(&mut core);
+        let mut core = self.shared.lock();
+        self.slots.abandon(&mut core);
         core.remove_queue(&self.writes);
     }
 }

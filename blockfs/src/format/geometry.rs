@@ -206,6 +206,12 @@ impl Geometry {
         self.volume_blocks.saturating_sub(1)
     }
 
+    /// The logical block of the geometry copy.
+    #[must_use]
+    pub const fn geometry_copy_lba(&self) -> Lba {
+        self.lba_size.lba_of(self.geometry_copy_block())
+    }
+
     /// The logical block of a copy of the superblock.
     #[must_use]
     pub const fn superblock_lba(lba_size: LbaSize, copy: Twin) -> Lba {

@@ -19,10 +19,9 @@ mod open;
 pub(crate) mod ranges;
 
 pub use self::core::{SystemWallClock, WallClock};
+pub use crate::grace::GraceError;
 pub use error::{FsError, Refused};
 pub use open::{File, OpenOptions};
-
-pub(crate) use open::OpenInode;
 
 use self::core::{Core, Shared, SharedParts};
 use crate::device::BlockDevice;
@@ -131,7 +130,7 @@ pub struct MountError<D> {
 /// let controller = Controller::attach(drive.transport(), &domain, &ControllerOptions::default())?;
 /// let mut device = DriverDevice::open(&controller, 1, &QueueOptions::default())?;
 /// let options = MountOptions::default();
-/// blockfs::fs::mkfs(&mut device, &domain, &options, &MkfsOptions::default())?;
+/// blockfs::fs::mkfs(&mut device, &domain, &options, &MkfsOptions::new(uuid::Uuid::from_u128(42)))?;
 ///
 /// let fs: Blockfs<_> = Blockfs::mount(device, &domain, options)?;
 /// fs.mkdir("/logs", 0o755)?;
@@ -213,7 +212,7 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
             mode: options.mode,
             limit: options.limit,
         };
-        let loaded = journal::load(device, domain, Arc::clone(&options.clock), &load);
+        let loaded = journal::load(device, domain, &*options.clock, &load);
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err((error, device)) => {
@@ -273,13 +272,13 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     /// same drive.
     ///
     /// # Errors
-    /// [`FsError::Grace`] if there are too many.
+    /// [`FsError::Busy`] if the device is another drive's.
     pub fn queue<Q, T>(&self, device: Q, stat: S) -> Result<IoQueue<Q, T, D, S>, FsError>
     where
         Q: BlockDevice<crate::file::Tag<T, S>>,
     {
-        let member = self.shared.grace.member()?;
-        Ok(IoQueue::new(device, member, Arc::clone(&self.shared), stat))
+        let member = self.shared.grace.member();
+        IoQueue::new(device, member, Arc::clone(&self.shared), stat)
     }
 
     /// Moves metadata on without waiting. Queues do it whenever they are polled while they wait for
@@ -299,8 +298,8 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
             let last = core.journal.last();
             core.begin_sync(last)?
         };
-        self.wait(|core| Ok(core.synced(point)?.then_some(())))?;
-        Ok(())
+        self.wait(|core| Ok(core.synced(point)?.then_some(())))
+            .map(drop)
     }
 
     /// Writes a checkpoint, so that the next mount has nothing to replay; waits.
@@ -313,8 +312,8 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
         self.wait(|core| {
             core.writable()?;
             Ok(core.journal.is_idle().then_some(()))
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Takes the rest of a drive that has grown into the volume; waits until that is durable. Says

@@ -167,6 +167,21 @@ impl Space {
         })
     }
 
+    /// Nothing of `data` is free: for a damaged volume that is only read.
+    #[must_use]
+    pub fn empty(data: BlockRange, options: Options) -> Self {
+        Self {
+            data,
+            options,
+            free: Runs::from_sorted(Vec::new()),
+            limbo: BTreeMap::new(),
+            limbo_blocks: 0,
+            tokens: BTreeMap::new(),
+            next_token: 0,
+            reserved: 0,
+        }
+    }
+
     /// Gives blocks back, all of `ranges` or none: they are in limbo until the token is released.
     ///
     /// # Errors

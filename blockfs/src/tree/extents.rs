@@ -5,6 +5,7 @@
 //! they came: the same blocks have one form.
 
 use crate::format::op::{Extent, MAX_EXTENT_BLOCKS};
+use std::sync::Arc;
 
 #[cfg(test)]
 mod tests;
@@ -45,23 +46,24 @@ impl Place {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Chunk {
     keys: Vec<u32>,
     places: Vec<Place>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Form {
     Inline {
         len: usize,
         keys: [u32; INLINE],
         places: [Place; INLINE],
     },
-    /// No chunk is empty; `firsts` has the first key of each.
+    /// No chunk is empty; `firsts` has the first key of each. Chunks are shared with the maps that
+    /// readers and checkpoints have.
     Chunked {
         firsts: Vec<u32>,
-        chunks: Vec<Chunk>,
+        chunks: Vec<Arc<Chunk>>,
     },
 }
 
@@ -75,8 +77,8 @@ impl Default for Form {
     }
 }
 
-/// The extents of a file.
-#[derive(Debug, Default)]
+/// The extents of a file. A clone shares what it can.
+#[derive(Clone, Debug, Default)]
 pub(super) struct ExtentMap {
     form: Form,
     count: u64,
@@ -107,6 +109,29 @@ fn mergeable(left: &Extent, right: &Extent) -> bool {
         && end(left) == u64::from(right.lblk)
         && left.pblk + u64::from(left.len) == right.pblk
         && u64::from(left.len) + u64::from(right.len) <= u64::from(MAX_EXTENT_BLOCKS)
+}
+
+/// What is at a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This extent.
+    Extent(Extent),
+    /// Nothing, from here to there; to the end of all if there is no end.
+    Hole { from: u64, to: Option<u64> },
+}
+
+/// How many of `keys`, which are in order, are not greater than `key`: a search without a branch that
+/// could be mispredicted.
+#[inline]
+fn not_greater(keys: &[u32], key: u32) -> usize {
+    let (mut base, mut left) = (0, keys.len());
+    while left > 1 {
+        let half = left / 2;
+        let there = keys.get(base + half).is_some_and(|&other| other <= key);
+        base = std::hint::select_unpredictable(there, base + half, base);
+        left -= half;
+    }
+    base + usize::from(keys.get(base).is_some_and(|&other| other <= key))
 }
 
 impl ExtentMap {
@@ -214,6 +239,43 @@ impl ExtentMap {
         }
     }
 
+    /// The extent that has block `lblk`, or the hole there as [`from`, `to`).
+    #[inline]
+    pub(super) fn look_up(&self, lblk: u32) -> Found {
+        let (keys, places) = match &self.form {
+            Form::Inline { len, keys, places } => (&keys[..*len], &places[..*len]),
+            Form::Chunked { firsts, chunks } => {
+                // The first chunk has the place of what comes before all.
+                let chunk = not_greater(firsts, lblk).saturating_sub(1);
+                match chunks.get(chunk) {
+                    Some(chunk) => (&chunk.keys[..], &chunk.places[..]),
+                    None => (&[][..], &[][..]),
+                }
+            }
+        };
+        let at = not_greater(keys, lblk).wrapping_sub(1);
+        if let (Some(&key), Some(place)) = (keys.get(at), places.get(at)) {
+            let len = place.len_unwritten & !UNWRITTEN;
+            if lblk - key < len {
+                return Found::Extent(place.extent(key));
+            }
+        }
+        self.hole_at(lblk)
+    }
+
+    /// The hole that block `lblk` is in.
+    #[inline(never)]
+    fn hole_at(&self, lblk: u32) -> Found {
+        let (chunk, at) = self.locate(lblk);
+        let before = at.checked_sub(1).and_then(|at| self.get(chunk, at));
+        let from = before.map_or(0, |before| end(&before));
+        let next = self.get(chunk, at).or_else(|| self.get(chunk + 1, 0));
+        Found::Hole {
+            from,
+            to: next.map(|next| next.lblk.into()),
+        }
+    }
+
     fn last(&self) -> Option<Extent> {
         match &self.form {
             Form::Inline { len, .. } => self.get(0, len.checked_sub(1)?),
@@ -277,7 +339,7 @@ impl ExtentMap {
                 only.places.insert(at, place);
                 self.form = Form::Chunked {
                     firsts: only.keys[..1].to_vec(),
-                    chunks: vec![only],
+                    chunks: vec![Arc::new(only)],
                 };
             }
             Form::Chunked { firsts, chunks } => {
@@ -311,12 +373,16 @@ impl ExtentMap {
                     .max(start);
                 for chunk in &mut chunks[start..stop] {
                     let range = inside(&chunk.keys);
+                    if range.is_empty() {
+                        continue;
+                    }
+                    let chunk = Arc::make_mut(chunk);
                     let keys = chunk.keys.drain(range.clone());
                     let places = chunk.places.drain(range);
                     removed.extend(keys.zip(places).map(|(key, place)| place.extent(key)));
                 }
                 // Only the outer two can have something left.
-                let empty = |chunk: &Chunk| chunk.keys.is_empty();
+                let empty = |chunk: &Arc<Chunk>| chunk.keys.is_empty();
                 let kept_left = chunks[start..stop].first().is_some_and(|c| !empty(c));
                 let kept_right = chunks[start..stop].last().is_some_and(|c| !empty(c));
                 let left = start + usize::from(kept_left);
@@ -347,12 +413,12 @@ impl ExtentMap {
 
 fn insert_chunked(
     firsts: &mut Vec<u32>,
-    chunks: &mut Vec<Chunk>,
+    chunks: &mut Vec<Arc<Chunk>>,
     (chunk, at): (usize, usize),
     key: u32,
     place: Place,
 ) {
-    let Some(target) = chunks.get_mut(chunk) else {
+    let Some(target) = chunks.get_mut(chunk).map(Arc::make_mut) else {
         return;
     };
     if target.keys.len() < CHUNK {
@@ -378,7 +444,7 @@ fn insert_chunked(
     half.places.insert(at, place);
     firsts[chunk] = chunks[chunk].keys[0];
     firsts.insert(chunk + 1, right.keys[0]);
-    chunks.insert(chunk + 1, right);
+    chunks.insert(chunk + 1, Arc::new(right));
 }
 
 /// Extents in order.

@@ -9,6 +9,7 @@
 //! | file | what |
 //! |---|---|
 //! | `inode.rs`, `extents.rs` | what is kept of an inode, a directory, a file's blocks |
+//! | `file_map.rs` | a file's blocks as its readers see them |
 //! | `apply.rs`, `step.rs`, `undo.rs` | operations, one record at a time |
 //! | `plan/` | from requests to operations |
 //! | `resolve.rs`, `query.rs` | paths; stat, readdir, extents |
@@ -23,6 +24,7 @@ mod check;
 mod cost;
 mod error;
 mod extents;
+mod file_map;
 mod inode;
 mod plan;
 mod query;
@@ -36,6 +38,7 @@ mod undo;
 pub use apply::Effects;
 pub use check::{Finding, Severity};
 pub use error::{PosixError, TreeError};
+pub use file_map::FileMap;
 pub use plan::{Fallocate, NewNode, Plan, RenameMode, SetAttr, XattrMode, plan_format};
 pub use query::{Listed, Segment, Stat};
 pub use resolve::{MAX_LINKS_FOLLOWED, MAX_PATH_BYTES, Parent};
@@ -119,6 +122,8 @@ pub struct Tree {
     totals: Totals,
     /// For [`Tree::load`], so that it takes memory once.
     spare: step::Txn,
+    /// A checkpoint that is being handed out.
+    frozen: Option<snapshot::Frozen>,
 }
 
 impl Tree {
@@ -136,6 +141,7 @@ impl Tree {
                 ..Totals::default()
             },
             spare: step::Txn::default(),
+            frozen: None,
         }
     }
 

@@ -2,10 +2,55 @@
 
 use super::Tree;
 use super::inode::{Body, Inode};
+use crate::format::FormatError;
 use crate::format::op::{Dirent, Ino, Op};
 use std::hash::{DefaultHasher, Hasher};
 
+/// A state that is being handed out: its operations, in bytes.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
 impl Tree {
+    /// Keeps the state as it is now, to be handed out by [`Tree::continue_snapshot`].
+    pub fn begin_snapshot(&mut self) {
+        let mut bytes = Vec::new();
+        for op in self.snapshot() {
+            // What is in the state was checked by the same function when it came in.
+            let _ = op.encode(&mut bytes);
+        }
+        self.frozen = Some(Frozen { bytes, at: 0 });
+    }
+
+    /// Hands out the next operations of that state, about `budget_bytes` of them; whether these were
+    /// the last.
+    ///
+    /// # Errors
+    /// What `each` returns.
+    pub fn continue_snapshot<E: From<FormatError>>(
+        &mut self,
+        budget_bytes: usize,
+        mut each: impl FnMut(&Op<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let Some(frozen) = &mut self.frozen else {
+            return Ok(true);
+        };
+        let stop = frozen.at.saturating_add(budget_bytes);
+        while frozen.at < frozen.bytes.len().min(stop) {
+            let rest = frozen.bytes.get(frozen.at..).unwrap_or(&[]);
+            let (op, len) = Op::decode(rest, frozen.at as u64)?;
+            each(&op)?;
+            frozen.at += len;
+        }
+        let all = frozen.at >= frozen.bytes.len();
+        if all {
+            self.frozen = None;
+        }
+        Ok(all)
+    }
+
     /// The operations that build this state on an empty tree, by [`Tree::load`]. Directories keep
     /// the order in which they are listed.
     pub fn snapshot(&self) -> impl Iterator<Item = Op<'_>> {

@@ -192,6 +192,24 @@ impl DmaBuf {
         Err((self, error))
     }
 
+    /// One buffer of this one and `next`, which lies right behind it: the inverse of
+    /// [`DmaBuf::split_at`].
+    ///
+    /// # Errors
+    /// Both, if they are no neighbours of one region or too long together.
+    pub fn join(mut self, mut next: Self) -> Result<Self, (Self, Self)> {
+        let behind = self.iova + u64::from(self.len) == next.iova;
+        let len = self.len.checked_add(next.len);
+        match len.filter(|_| behind && Arc::ptr_eq(&self.owner, &next.owner)) {
+            Some(len) => {
+                next.len = 0;
+                self.len = len;
+                Ok(self)
+            }
+            None => Err((self, next)),
+        }
+    }
+
     /// Checks a range and gives volatile access to it.
     fn part(&self, offset: usize, len: usize) -> Result<VolatileSlice<'_>, MemoryError> {
         let part = self.volatile().subslice(offset, len);
@@ -205,7 +223,10 @@ impl DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        self.owner.release(self.iova, self.len);
+        // What was joined to another buffer has nothing of its own any more.
+        if self.len > 0 {
+            self.owner.release(self.iova, self.len);
+        }
     }
 }
 

@@ -1,0 +1,109 @@
+//! A file's size and blocks as its readers see them: immutable, made anew with each change.
+
+use super::extents::{ExtentMap, Found};
+use super::inode::Body;
+use super::{PosixError, Tree};
+use crate::format::BLOCK_BYTES;
+use crate::format::op::{Ino, MAX_FILE_BYTES};
+use crate::iomap::{Begun, MapError, MapOps, Mapping, Request};
+
+/// Where a file's bytes are. It shares the extents with the tree that it was made from.
+///
+/// # Examples
+///
+/// ```
+/// use blockfs::iomap::{IomapIter, MappingKind, OpFlags};
+/// use blockfs::tree::FileMap;
+///
+/// let empty = FileMap::default();
+/// let mut iter = IomapIter::new(&empty, 0, 4096, OpFlags::DIRECT)?;
+/// let kind = iter.next_step()?.map(|step| step.mapping().kind());
+/// assert_eq!(kind, Some(MappingKind::Hole));
+/// # Ok::<(), blockfs::iomap::MapError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FileMap {
+    size: u64,
+    slow_writes: bool,
+    extents: ExtentMap,
+}
+
+impl FileMap {
+    /// The file's size in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether writers have to take the locked path.
+    #[inline]
+    #[must_use]
+    pub const fn slow_writes(&self) -> bool {
+        self.slow_writes
+    }
+
+    /// The same map, with writers on the locked path or not.
+    #[must_use]
+    pub const fn with_slow_writes(mut self, slow: bool) -> Self {
+        self.slow_writes = slow;
+        self
+    }
+}
+
+impl MapOps for &FileMap {
+    type Error = MapError;
+    type Private = ();
+    type Held = ();
+    const HAS_END: bool = false;
+
+    #[inline]
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    #[inline]
+    fn begin(&mut self, request: Request) -> Result<Begun, MapError> {
+        let block = request.pos / BLOCK_BYTES;
+        // Behind the largest file there is a hole.
+        let Ok(lblk) = u32::try_from(block) else {
+            return Ok(Mapping::hole(MAX_FILE_BYTES, u64::MAX - MAX_FILE_BYTES).into());
+        };
+        Ok(match self.extents.look_up(lblk) {
+            Found::Extent(extent) => {
+                let addr = extent.pblk * BLOCK_BYTES;
+                let offset = u64::from(extent.lblk) * BLOCK_BYTES;
+                let length = u64::from(extent.len) * BLOCK_BYTES;
+                match extent.unwritten {
+                    false => Mapping::mapped(addr, offset, length),
+                    true => Mapping::unwritten(addr, offset, length),
+                }
+            }
+            Found::Hole { from, to } => {
+                let from = from * BLOCK_BYTES;
+                let to = to.map_or(u64::MAX, |to| to * BLOCK_BYTES);
+                Mapping::hole(from, to - from)
+            }
+        }
+        .into())
+    }
+}
+
+impl Tree {
+    /// A file's map as it is now.
+    ///
+    /// # Errors
+    /// [`PosixError::NotFound`], [`PosixError::IsDirectory`], [`PosixError::Invalid`] for a link.
+    pub fn file_map(&self, ino: Ino) -> Result<FileMap, PosixError> {
+        let inode = self.get(ino)?;
+        match &inode.body {
+            Body::File(extents) => Ok(FileMap {
+                size: inode.core.size,
+                slow_writes: false,
+                extents: extents.clone(),
+            }),
+            Body::Directory(_) => Err(PosixError::IsDirectory),
+            Body::Symlink(_) => Err(PosixError::Invalid("it is a symbolic link")),
+        }
+    }
+}
