@@ -21,9 +21,8 @@ fn io<S: IoStat<Ctx: 'static> + 'static>(
     let drive = Emulator::builder().start()?;
     let domain = DmaDomain::new();
     let controller = Controller::attach(drive.transport(), &domain, &ControllerOptions::default())?;
-    let cache = controller.volatile_cache()?;
-    let queue = controller.queue_pair::<Tracked<u32, S>>(&QueueOptions::default())?;
-    let mut device = DriverDevice::new(queue, controller.namespace(1)?, cache);
+    let mut device =
+        DriverDevice::<Tracked<u32, S>>::open(&controller, 1, &QueueOptions::default())?;
     let block = device.limits().block_size;
     let bytes = u64::from(block);
     for turn in 0..turns {

@@ -12,6 +12,7 @@ declare -A ABOUT=(
     [doctest]="the examples in the documentation"
     [readme]="the first command of README.md measures, in text and in JSON"
     [syscalls]="strace: no system call per I/O"
+    [loom]="every interleaving of truncation and I/O in flight, model-checked"
     [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
 )
 
@@ -75,6 +76,12 @@ suite_test() {
     need valgrind valgrind
     cargo test --locked --workspace --lib --bins --tests --no-fail-fast \
         -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+# Another `cfg` builds everything anew: in a folder of its own it leaves other builds alone.
+suite_loom() {
+    RUSTFLAGS="--cfg loom" cargo test --locked -p doorbell-blockfs --lib \
+        --target-dir "$TARGET/loom" grace::model
 }
 
 suite_doctest() {

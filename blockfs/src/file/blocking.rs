@@ -185,9 +185,11 @@ where
         offset: u64,
         len: u64,
     ) -> Result<(), FsError> {
-        self.run(None, |queue, _| queue.fallocate(file, mode, offset, len, ()))?
-            .result
-            .map(drop)
+        self.run(None, |queue, _| {
+            queue.fallocate(file, mode, offset, len, ())
+        })?
+        .result
+        .map(drop)
     }
 
     /// See [`IoQueue::write_zeroes`].

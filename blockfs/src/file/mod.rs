@@ -292,7 +292,7 @@ where
                 };
                 if let Some(addr) = addr {
                     let fua = flags.dsync && self.fua;
-                    let inner = Inner::Single(ctx, pass);
+                    let inner = Inner::Single(ctx, pass.durable(fua));
                     let tag = Tag(Tracked::submit(&self.stat, Kind::Write, len, inner));
                     let lba = Lba(addr >> self.lba_shift);
                     return match self.device.write(lba, buf, fua, tag) {
@@ -442,7 +442,7 @@ where
             let ok = status.is_success();
             match ctx.0.complete(stat, ok) {
                 Inner::Single(ctx, pass) => {
-                    if *fua && pass.is_write() {
+                    if *fua && pass.is_volatile_write() {
                         writes.store(writes.load(Ordering::Relaxed) + 1, Ordering::Release);
                     }
                     member.leave(pass);
@@ -554,13 +554,7 @@ where
 
     #[cold]
     #[inline(never)]
-    fn not_for(
-        &self,
-        file: &File,
-        what: &'static str,
-        buf: Option<DmaBuf>,
-        ctx: T,
-    ) -> Refused<T> {
+    fn not_for(&self, file: &File, what: &'static str, buf: Option<DmaBuf>, ctx: T) -> Refused<T> {
         let reason = match file.inode.volume == self.volume {
             true => FsError::Access(what),
             false => FsError::ForeignVolume,

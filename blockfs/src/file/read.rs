@@ -91,18 +91,18 @@ impl Read {
         self.ended(at, result.map(|()| self.bytes))
     }
 
-    fn work(
-        &self,
-        hands: &mut Hands<'_>,
-        domain: &DmaDomain,
-    ) -> Result<Option<DmaBuf>, FsError> {
+    fn work(&self, hands: &mut Hands<'_>, domain: &DmaDomain) -> Result<Option<DmaBuf>, FsError> {
         match self.bounce {
             None => Ok(hands.buf.take()),
             Some(bytes) => Ok(Some(domain.alloc(bytes)?)),
         }
     }
 
-    fn ended<Q, D, S>(&mut self, at: &mut At<'_, Q, D, S>, result: Result<u64, FsError>) -> Outcome {
+    fn ended<Q, D, S>(
+        &mut self,
+        at: &mut At<'_, Q, D, S>,
+        result: Result<u64, FsError>,
+    ) -> Outcome {
         if let Some(pass) = self.pass.take() {
             at.member.leave(pass);
         }

@@ -292,7 +292,12 @@ impl Script {
 
 impl<Q, D, S: IoStat> At<'_, Q, D, S> {
     fn tag<T>(&self, kind: Kind, bytes: u64) -> Tag<T, S> {
-        Tag(Tracked::submit(self.stat, kind, bytes, Inner::Part(self.slot)))
+        Tag(Tracked::submit(
+            self.stat,
+            kind,
+            bytes,
+            Inner::Part(self.slot),
+        ))
     }
 }
 
@@ -334,8 +339,7 @@ pub(super) fn copy(from: &DmaBuf, from_at: usize, to: &mut DmaBuf, to_at: usize,
         let Some(part) = chunk.get_mut(..now) else {
             return;
         };
-        if from.read_at(from_at + moved, part).is_err()
-            || to.write_at(to_at + moved, part).is_err()
+        if from.read_at(from_at + moved, part).is_err() || to.write_at(to_at + moved, part).is_err()
         {
             return;
         }

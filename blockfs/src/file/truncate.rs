@@ -259,6 +259,10 @@ impl Change {
 
     /// Gives back what others wait for.
     pub(super) fn give_up<D: BlockDevice<MetaTag>>(&mut self, file: &File, core: &mut Core<D>) {
-        core.end_exclusive(file.ino(), std::mem::take(&mut self.slowed), self.lock.take());
+        core.end_exclusive(
+            file.ino(),
+            std::mem::take(&mut self.slowed),
+            self.lock.take(),
+        );
     }
 }

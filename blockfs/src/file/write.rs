@@ -3,10 +3,10 @@
 //! The order is: lock the range, take blocks, write the data, and only when all of it has ended, change
 //! the map, the size with it. A write that fails changes nothing.
 
+use super::Tag;
 use super::op::{At, Hands, Outcome};
 use super::read::small;
 use super::script::{Io, Script, copy};
-use super::Tag;
 use crate::device::BlockDevice;
 use crate::format::BLOCK_BYTES;
 use crate::format::op::{Extent, Ino};
@@ -142,7 +142,7 @@ impl Write {
                     };
                     let work = std::mem::take(script).into_work();
                     result?;
-                    self.stage = self.from_buffer(ino, at, hands, work)?;
+                    self.stage = self.data_of_buffer(ino, at, hands, work)?;
                 }
                 Stage::Data(script) => {
                     let Some(result) = script.go_on(at, hands.returned) else {
@@ -231,11 +231,7 @@ impl Write {
 
     /// An unaligned write: zeros go to the drive as they are, data through a buffer that is read
     /// first where the write leaves something of a logical block.
-    fn through_buffer<Q, D, S>(
-        &self,
-        ino: Ino,
-        at: &At<'_, Q, D, S>,
-    ) -> Result<Stage, FsError>
+    fn through_buffer<Q, D, S>(&self, ino: Ino, at: &At<'_, Q, D, S>) -> Result<Stage, FsError>
     where
         D: BlockDevice<MetaTag>,
     {
@@ -275,7 +271,7 @@ impl Write {
         Ok(Stage::Fetch(Script::new(ios, Some(work))))
     }
 
-    fn from_buffer<Q, D, S>(
+    fn data_of_buffer<Q, D, S>(
         &self,
         ino: Ino,
         at: &At<'_, Q, D, S>,
@@ -360,7 +356,9 @@ impl Write {
             let to = next.map_or(end, |next| u64::from(next.lblk) * BLOCK_BYTES);
             let now = at.shared.wall.now_ns();
             let plan = core.tree.plan_write(ino, (from, to - from), group, now);
-            let done = plan.map_err(FsError::from).and_then(|plan| core.change(&plan));
+            let done = plan
+                .map_err(FsError::from)
+                .and_then(|plan| core.change(&plan));
             match done {
                 Ok(record) => txid = record,
                 Err(error) => {
@@ -403,12 +401,7 @@ pub(super) fn address(extents: &[Extent], at: u64) -> Option<(u64, u64)> {
 }
 
 /// The commands that zero `range` of a file on the drive; nothing where it has no blocks.
-pub(super) fn zero_ios(
-    extents: &[Extent],
-    range: &Range<u64>,
-    lba_shift: u32,
-    ios: &mut Vec<Io>,
-) {
+pub(super) fn zero_ios(extents: &[Extent], range: &Range<u64>, lba_shift: u32, ios: &mut Vec<Io>) {
     let lba = 1u64 << lba_shift;
     let mut from = range.start;
     while from < range.end {

@@ -36,7 +36,9 @@ pub struct SystemWallClock;
 impl WallClock for SystemWallClock {
     fn now_ns(&self) -> i64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+        since.map_or(0, |since| {
+            i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+        })
     }
 }
 
@@ -405,7 +407,10 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
 
     /// Tells the journal if data were written since it was last told, in no record's name.
     fn note_data(&mut self) -> bool {
-        let counts = self.writes.iter().map(|count| count.load(Ordering::Acquire));
+        let counts = self
+            .writes
+            .iter()
+            .map(|count| count.load(Ordering::Acquire));
         let sum = counts.sum::<u64>() + self.writes_gone;
         let written = sum != self.writes_seen;
         if written {

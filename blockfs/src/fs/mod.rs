@@ -223,9 +223,7 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
         let (tree, data) = (loaded.tree, loaded.geometry.data);
         let space = match Space::build(data, options.space, tree.used()) {
             Ok(space) => space,
-            Err(_) if options.mode == LoadMode::Salvage => {
-                Space::empty(data, options.space)
-            }
+            Err(_) if options.mode == LoadMode::Salvage => Space::empty(data, options.space),
             Err(error) => {
                 let device = loaded.journal.into_device();
                 return Err(MountError {
@@ -346,7 +344,8 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     pub fn unmount(self) -> Result<D, FsError> {
         drop(self.shared.pump());
         let shared = Arc::try_unwrap(self.shared);
-        let shared = shared.map_err(|_| FsError::Busy("queues or other handles of it are alive"))?;
+        let shared =
+            shared.map_err(|_| FsError::Busy("queues or other handles of it are alive"))?;
         if shared.lock().open.count() > 0 {
             return Err(FsError::Busy("files are open"));
         }

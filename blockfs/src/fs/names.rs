@@ -128,11 +128,7 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     ///
     /// # Errors
     /// As symlink(2).
-    pub fn symlink(
-        &self,
-        target: impl AsRef<[u8]>,
-        path: impl AsRef<[u8]>,
-    ) -> Result<(), FsError> {
+    pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), FsError> {
         let mut core = self.admitted()?;
         let parent = core.tree.resolve_parent(ROOT_INO, path.as_ref())?;
         not_a_directory(parent.directory)?;
@@ -201,9 +197,7 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
         let source = core.tree.resolve_parent(ROOT_INO, from.as_ref())?;
         let target = core.tree.resolve_parent(ROOT_INO, to.as_ref())?;
         let ino = core.tree.lookup(source.dir, source.name)?;
-        if (source.directory || target.directory)
-            && core.tree.stat(ino)?.kind != Kind::Directory
-        {
+        if (source.directory || target.directory) && core.tree.stat(ino)?.kind != Kind::Directory {
             return Err(PosixError::NotDirectory.into());
         }
         let plan = core.tree.plan_rename(

@@ -1,5 +1,8 @@
 //! The two halves of the ordering: nothing for the reader, a system call for the replacer.
-#![expect(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
+#![cfg_attr(
+    not(loom),
+    expect(unsafe_code, reason = "membarrier(2) has no safe wrapper")
+)]
 
 use std::io;
 

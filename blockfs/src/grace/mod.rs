@@ -54,12 +54,19 @@ pub(crate) enum Flight {
 pub(crate) struct Pass(u8);
 
 const WRITE: u8 = 2;
+const DURABLE: u8 = 4;
 
 impl Pass {
-    /// Whether it overwrites.
+    /// Marks a write that will be durable when it ends.
     #[inline]
-    pub(crate) const fn is_write(&self) -> bool {
-        self.0 & WRITE != 0
+    pub(crate) const fn durable(self, durable: bool) -> Self {
+        Self(if durable { self.0 | DURABLE } else { self.0 })
+    }
+
+    /// Whether it is a write that may be in the drive's cache when it has ended.
+    #[inline]
+    pub(crate) const fn is_volatile_write(&self) -> bool {
+        self.0 & (WRITE | DURABLE) == WRITE
     }
 }
 
@@ -172,7 +179,11 @@ impl Drop for Member {
     fn drop(&mut self) {
         let flying = self.slot.counts.iter();
         // A flight that was not seen to end may go on: its slot stays, and with it what it uses.
-        if flying.map(|count| count.load(Ordering::Relaxed)).sum::<u64>() > 0 {
+        if flying
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum::<u64>()
+            > 0
+        {
             return;
         }
         let mut slots = self

@@ -1,8 +1,8 @@
 //! The replacer's side: periods that begin, and end when the counts have been zero.
 
+use super::Grace;
 use super::published::Retired;
 use super::sync::Ordering;
-use super::Grace;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -95,7 +95,11 @@ impl Periods {
         while self.lines.iter().any(wanted) {
             let mut moved = false;
             // One barrier serves both lines.
-            if self.lines.iter().any(|line| wanted(line) && line.stage == Stage::Idle) {
+            if self
+                .lines
+                .iter()
+                .any(|line| wanted(line) && line.stage == Stage::Idle)
+            {
                 if self.grace.has_members() && !self.grace.barrier.heavy() {
                     return;
                 }

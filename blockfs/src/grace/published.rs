@@ -1,5 +1,8 @@
 //! A pointer to something immutable that is replaced as a whole.
-#![expect(unsafe_code, reason = "readers hold references that only grace periods end")]
+#![expect(
+    unsafe_code,
+    reason = "readers hold references that only grace periods end"
+)]
 
 use super::Pass;
 use super::sync::{AtomicPtr, Ordering};

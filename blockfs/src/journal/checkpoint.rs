@@ -4,9 +4,9 @@ use super::commit::full;
 use super::{Journal, JournalError, MetaTag, Tag};
 use crate::device::BlockDevice;
 use crate::format::checkpoint::{CheckpointWriter, PAGE_BYTES, Place, Written};
+use crate::format::geometry::Geometry;
 use crate::format::ring::RingPos;
 use crate::format::superblock::{ActiveCheckpoint, JournalStart, Label};
-use crate::format::geometry::Geometry;
 use crate::tree::Tree;
 use driver::memory::DmaBuf;
 use driver::namespace::Lba;
@@ -242,7 +242,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         checkpoint: &mut Checkpoint,
         tree: &Tree,
     ) -> Result<(), JournalError> {
-        let (Some(written), Some((pos, prev_crc))) = (checkpoint.writer.written(), checkpoint.start)
+        let (Some(written), Some((pos, prev_crc))) =
+            (checkpoint.writer.written(), checkpoint.start)
         else {
             return Ok(());
         };

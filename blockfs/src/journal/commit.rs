@@ -25,7 +25,11 @@ enum Stage {
     /// Waits for room in the ring.
     Room,
     /// Waits for the device queue.
-    Sealed { lba: Lba, buf: Option<DmaBuf>, crc: u32 },
+    Sealed {
+        lba: Lba,
+        buf: Option<DmaBuf>,
+        crc: u32,
+    },
     /// Waits for the device.
     Written { crc: u32 },
 }

@@ -27,7 +27,9 @@ pub enum JournalError {
         first: Finding,
     },
     /// The volume has features that forbid this version to write.
-    #[error("the volume has features ({bits:#x}) that only a later version can write: mount it read-only")]
+    #[error(
+        "the volume has features ({bits:#x}) that only a later version can write: mount it read-only"
+    )]
     ForbidsWriting {
         /// The unknown ro-compat bits.
         bits: u64,

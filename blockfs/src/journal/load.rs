@@ -339,7 +339,10 @@ impl<D: BlockDevice<MetaTag>> Window<'_, '_, D> {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), JournalError> {
         let inside = |window: &Self| {
             let skip = usize::try_from(offset.checked_sub(window.offset)?).ok()?;
-            window.bytes.get(skip..skip.checked_add(out.len())?).map(|_| skip)
+            window
+                .bytes
+                .get(skip..skip.checked_add(out.len())?)
+                .map(|_| skip)
         };
         let skip = match inside(self) {
             Some(skip) => skip,
@@ -390,7 +393,10 @@ fn salvage<D: BlockDevice<MetaTag>>(mut wire: Wire<'_, D>) -> Result<State, Jour
     for superblock in found {
         let mut tree = Tree::new(tree_limits(&superblock.geometry));
         if let Err(error) = read_checkpoint(&mut wire, &superblock, &mut tree) {
-            problems.push(format!("the checkpoint of generation {}: {error}", superblock.generation));
+            problems.push(format!(
+                "the checkpoint of generation {}: {error}",
+                superblock.generation
+            ));
             last = error;
             continue;
         }

@@ -59,10 +59,7 @@ impl MkfsOptions {
 }
 
 /// The bytes of a superblock's logical block.
-pub(super) fn superblock_block(
-    superblock: &Superblock,
-    lba: Lba,
-) -> Result<Vec<u8>, JournalError> {
+pub(super) fn superblock_block(superblock: &Superblock, lba: Lba) -> Result<Vec<u8>, JournalError> {
     let mut block = vec![0; superblock.geometry.lba_size.bytes() as usize];
     let bytes = superblock.encode(lba)?;
     if let Some(start) = block.get_mut(..SUPERBLOCK_BYTES) {

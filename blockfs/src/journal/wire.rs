@@ -72,12 +72,7 @@ impl<D: BlockDevice<MetaTag>> Wire<'_, D> {
     }
 
     /// Writes `bytes`, whole logical blocks, from `lba` on.
-    pub(super) fn write(
-        &mut self,
-        lba: Lba,
-        bytes: &[u8],
-        fua: bool,
-    ) -> Result<(), JournalError> {
+    pub(super) fn write(&mut self, lba: Lba, bytes: &[u8], fua: bool) -> Result<(), JournalError> {
         let lba_bytes = self.lba_bytes();
         for (nth, chunk) in bytes.chunks(CHUNK).enumerate() {
             let mut buf = self.domain.alloc(chunk.len())?;
