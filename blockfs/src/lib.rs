@@ -5,7 +5,7 @@
 //! - [`device`]: the border to the drive, a small trait, implemented for the driver's queue pair
 //!   and namespace.
 //! - [`fs`]: a mounted volume: names, attributes, sync.
-//! - [`file`]: direct I/O on files.
+//! - [`file`](mod@file): direct I/O on files.
 //! - [`journal`]: mkfs, recovery, the redo journal and its checkpoints.
 //! - [`format`](mod@format): what is on the drive, as codecs without a device.
 //! - [`iomap`]: the mapping iterator: where a file range is on the drive, one piece at a time.

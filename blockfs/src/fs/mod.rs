@@ -1,7 +1,7 @@
 //! A mounted volume: mkfs, mount, names, and what all its threads share.
 //!
 //! [`Blockfs`] is the volume; clones are the same one. It has a queue of its own for metadata. Data
-//! moves through [`IoQueue`](crate::file::IoQueue)s, one a thread, made by [`Blockfs::queue`].
+//! moves through [`IoQueue`]s, one a thread, made by [`Blockfs::queue`].
 //!
 //! | file | what |
 //! |---|---|
