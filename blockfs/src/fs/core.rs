@@ -209,6 +209,7 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
             return Ok(self.journal.last());
         }
         self.writable()?;
+        self.journal.fits(&plan.ops)?;
         let effects = self.tree.apply(&plan.ops)?;
         let txid = self
             .journal

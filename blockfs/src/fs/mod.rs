@@ -306,10 +306,10 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     /// As [`Blockfs::sync`].
     pub fn checkpoint(&self) -> Result<(), FsError> {
         self.sync()?;
-        self.shared.lock().journal.checkpoint();
+        let wanted = self.shared.lock().journal.checkpoint();
         self.wait(|core| {
             core.writable()?;
-            Ok(core.journal.is_idle().then_some(()))
+            Ok(core.journal.checkpointed(wanted).then_some(()))
         })
         .map(drop)
     }

@@ -1,20 +1,23 @@
 //! A checkpoint on its way: pages, a flush, a superblock; beside the records, never in their way.
 
 use super::commit::full;
+use super::mkfs::superblock_block;
 use super::{Journal, JournalError, MetaTag, Tag};
 use crate::device::BlockDevice;
 use crate::format::checkpoint::{CheckpointWriter, PAGE_BYTES, Place, Written};
 use crate::format::geometry::Geometry;
 use crate::format::ring::RingPos;
-use crate::format::superblock::{ActiveCheckpoint, JournalStart, Label};
+use crate::format::superblock::{ActiveCheckpoint, JournalStart, Label, Superblock};
 use crate::tree::Tree;
 use driver::memory::DmaBuf;
 use driver::namespace::Lba;
 
-/// Bytes of operations that one pump turns into pages.
-const BUDGET_BYTES: usize = 32 << 10;
+/// Bytes of operations that one pump turns into pages while somebody waits for a record.
+const BUDGET_BYTES: usize = 8 << 10;
 /// Pages of one write.
 const CHUNK_PAGES: usize = 16;
+/// Bytes of one write.
+pub(super) const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE_BYTES;
 
 /// A checkpoint on its way.
 #[derive(Debug)]
@@ -23,6 +26,12 @@ pub(super) struct Checkpoint {
     txid: u64,
     /// Where replay starts then: known when that record is durable.
     start: Option<(RingPos, u32)>,
+    /// Whether the ring lacks the last of its records: there was no room for them.
+    gap: bool,
+    /// What the superblock says of the volume.
+    label: Label,
+    geometry: Geometry,
+    grown: bool,
     place: Place,
     writer: CheckpointWriter,
     /// Whether the tree has handed over everything.
@@ -31,8 +40,10 @@ pub(super) struct Checkpoint {
     pages: Vec<u8>,
     next_page: u64,
     /// A chunk that the device queue had no room for.
-    refused: Option<(Lba, DmaBuf)>,
+    refused: Option<(Lba, DmaBuf, bool)>,
     under_way: u32,
+    /// Chunks that were written, and about how many there are.
+    chunks: (u64, u64),
     stage: Stage,
 }
 
@@ -74,6 +85,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
     fn begin_checkpoint(&mut self, tree: &mut Tree) {
         self.checkpoint_wanted = false;
         self.cut();
+        self.checkpoints.0 += 1;
         let txid = self.open_txid - 1;
         let place = Place {
             identity: self.identity,
@@ -88,6 +100,10 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         self.checkpoint = Some(Checkpoint {
             txid,
             start,
+            gap: false,
+            label: Label::new(tree.label()).unwrap_or(Label::EMPTY),
+            geometry: self.geometry,
+            grown: std::mem::take(&mut self.grown),
             place,
             writer: CheckpointWriter::new(place),
             complete: false,
@@ -95,6 +111,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             next_page: 0,
             refused: None,
             under_way: 0,
+            chunks: (0, 1 + tree.totals().metadata_bytes / CHUNK_BYTES as u64),
             stage: Stage::Pages,
         });
     }
@@ -143,7 +160,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     checkpoint.stage = Stage::Superblock;
                 }
                 Stage::Superblock => {
-                    self.write_superblock(checkpoint, tree)?;
+                    self.write_superblock(checkpoint)?;
                     if checkpoint.stage == Stage::Superblock {
                         return Ok(());
                     }
@@ -152,11 +169,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     let mut copy = self.superblock;
                     copy.clean = true;
                     let lba = copy.geometry.geometry_copy_lba();
-                    let buf = self.superblock_bytes(&copy, lba)?;
-                    let (fua, tag) = (self.limits.volatile_cache, MetaTag(Tag::GeometryCopy));
-                    match self.device.write(lba, buf, fua, tag) {
-                        Ok(()) => checkpoint.stage = Stage::GeometryCopyWritten,
-                        Err(rejected) => drop(full(rejected)?),
+                    if self.write_block(&copy, lba, Tag::GeometryCopy)? {
+                        checkpoint.stage = Stage::GeometryCopyWritten;
                     }
                     return Ok(());
                 }
@@ -177,6 +191,14 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         }
     }
 
+    /// How many bytes of operations are turned into pages at a time.
+    fn budget(&self) -> usize {
+        match self.writing.is_some() || self.awaits_flush() {
+            true => BUDGET_BYTES,
+            false => CHUNK_BYTES,
+        }
+    }
+
     fn write_pages(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -184,22 +206,34 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
     ) -> Result<(), JournalError> {
         while checkpoint.under_way < self.depth() {
             if checkpoint.refused.is_none() {
-                checkpoint.fill(tree)?;
-                let Some((page, pages)) = checkpoint.chunk() else {
+                checkpoint.fill(tree, self.budget())?;
+                let Some(pages) = checkpoint.chunk() else {
                     return Ok(());
                 };
-                let mut buf = self.domain.alloc(pages.len())?;
-                buf.write_at(0, &pages)?;
-                let block = checkpoint.place.slot.start + page;
-                checkpoint.refused = Some((self.identity.lba_size.lba_of(block), buf));
+                let (buf, kept) = match self.page_buf.filled(pages) {
+                    Some(buf) => (buf, true),
+                    None => match self.domain.alloc(pages.len()) {
+                        Ok(mut buf) => {
+                            buf.write_at(0, pages)?;
+                            (buf, false)
+                        }
+                        // The one that is kept will be back.
+                        Err(_) => return Ok(()),
+                    },
+                };
+                let block = checkpoint.place.slot.start + checkpoint.next_page;
+                let lba = self.identity.lba_size.lba_of(block);
+                checkpoint.taken(buf.len());
+                checkpoint.refused = Some((lba, buf, kept));
             }
-            let Some((lba, buf)) = checkpoint.refused.take() else {
+            let Some((lba, buf, kept)) = checkpoint.refused.take() else {
                 return Ok(());
             };
-            match self.device.write(lba, buf, false, MetaTag(Tag::Page)) {
+            let tag = self.tag(Tag::Page { kept });
+            match self.device.write(lba, buf, false, tag) {
                 Ok(()) => checkpoint.under_way += 1,
                 Err(rejected) => {
-                    checkpoint.refused = full(rejected)?.map(|buf| (lba, buf));
+                    checkpoint.refused = full(rejected)?.map(|buf| (lba, buf, kept));
                     return Ok(());
                 }
             }
@@ -207,41 +241,47 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         Ok(())
     }
 
-    pub(super) fn page_ended(&mut self, ok: bool) {
+    /// Writes a superblock to `lba`; `false` if the device queue is full.
+    fn write_block(
+        &mut self,
+        superblock: &Superblock,
+        lba: Lba,
+        tag: Tag,
+    ) -> Result<bool, JournalError> {
+        let block = superblock_block(superblock, lba)?;
+        // One superblock is under way at a time.
+        let buf = self.superblock_buf.filled(&block);
+        let buf = buf.ok_or(JournalError::TooLong)?;
+        let (fua, tag) = (self.limits.volatile_cache, self.tag(tag));
+        match self.device.write(lba, buf, fua, tag) {
+            Ok(()) => Ok(true),
+            Err(rejected) => {
+                if let Some(buf) = full(rejected)? {
+                    self.superblock_buf.put_back(buf);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    pub(super) fn page_ended(&mut self) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.under_way = checkpoint.under_way.saturating_sub(1);
+            checkpoint.chunks.0 = checkpoint.chunks.1.min(checkpoint.chunks.0 + 1);
         }
-        self.chunks = self.chunks.saturating_add(u64::from(ok));
     }
 
     /// Whether all records that the checkpoint contains are durable, or not needed any more: if the
     /// ring has no room for them they are dropped, and the checkpoint makes them durable.
     fn is_covered(&mut self, checkpoint: &mut Checkpoint) -> bool {
-        if checkpoint.start.is_some() {
-            return true;
+        if checkpoint.start.is_none() && self.drop_waiting(checkpoint.txid) {
+            checkpoint.start = Some((self.ring.head(), self.last_crc));
+            checkpoint.gap = true;
         }
-        if !self.waits_for_room() || !self.take_waiting(checkpoint.txid) {
-            return false;
-        }
-        while self
-            .queue
-            .front()
-            .is_some_and(|(txid, _)| *txid <= checkpoint.txid)
-        {
-            if let Some((_, mut record)) = self.queue.pop_front() {
-                record.clear();
-                self.spare.push(record);
-            }
-        }
-        checkpoint.start = Some((self.ring.head(), self.last_crc));
-        true
+        checkpoint.start.is_some()
     }
 
-    fn write_superblock(
-        &mut self,
-        checkpoint: &mut Checkpoint,
-        tree: &Tree,
-    ) -> Result<(), JournalError> {
+    fn write_superblock(&mut self, checkpoint: &mut Checkpoint) -> Result<(), JournalError> {
         let (Some(written), Some((pos, prev_crc))) =
             (checkpoint.writer.written(), checkpoint.start)
         else {
@@ -253,7 +293,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         } = written;
         next.generation += 1;
         next.epoch = checkpoint.place.epoch;
-        next.label = Label::new(tree.label()).unwrap_or(Label::EMPTY);
+        next.label = checkpoint.label;
+        next.geometry = checkpoint.geometry;
         next.checkpoint = ActiveCheckpoint {
             slot: self.superblock.checkpoint.slot.other(),
             pages,
@@ -269,14 +310,9 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         };
         next.clean = self.closing;
         let lba = Geometry::superblock_lba(self.identity.lba_size, next.copy());
-        let buf = self.superblock_bytes(&next, lba)?;
-        let fua = self.limits.volatile_cache;
-        match self.device.write(lba, buf, fua, MetaTag(Tag::Superblock)) {
-            Ok(()) => {
-                self.superblock = next;
-                checkpoint.stage = Stage::SuperblockWritten;
-            }
-            Err(rejected) => drop(full(rejected)?),
+        if self.write_block(&next, lba, Tag::Superblock)? {
+            self.superblock = next;
+            checkpoint.stage = Stage::SuperblockWritten;
         }
         Ok(())
     }
@@ -289,55 +325,70 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             self.ring.release_to(pos);
         }
         self.durable = self.durable.max(checkpoint.txid);
-        self.paid = 0;
-        self.chunks = 0;
-        if std::mem::take(&mut self.grown) {
+        checkpoint.gap = false;
+        if checkpoint.grown {
             checkpoint.stage = Stage::GeometryCopy;
         } else {
-            self.checkpoint = None;
+            self.checkpoint_ended();
         }
     }
 
     pub(super) fn geometry_copy_ended(&mut self, ok: bool) {
         if ok {
-            self.checkpoint = None;
+            self.checkpoint_ended();
         }
+    }
+
+    fn checkpoint_ended(&mut self) {
+        self.checkpoint = None;
+        self.checkpoints.1 = self.checkpoints.0;
     }
 }
 
 impl Checkpoint {
-    /// Takes operations from the tree until there is a chunk of pages.
-    fn fill(&mut self, tree: &mut Tree) -> Result<(), JournalError> {
-        if self.pages.len() < CHUNK_PAGES * PAGE_BYTES && !self.complete {
-            let (writer, pages) = (&mut self.writer, &mut self.pages);
-            let all = tree.continue_snapshot(BUDGET_BYTES, |op| {
-                writer.push(op)?;
-                while let Some(page) = writer.page() {
-                    pages.extend_from_slice(page);
-                }
-                Ok::<(), JournalError>(())
-            })?;
-            if all {
-                self.complete = true;
-                self.writer.finish();
-                while let Some(page) = self.writer.page() {
-                    self.pages.extend_from_slice(page);
-                }
+    /// Chunks that were written, and about how many there are.
+    pub(super) const fn progress(&self) -> (u64, u64) {
+        self.chunks
+    }
+
+    pub(super) const fn has_gap(&self) -> bool {
+        self.gap
+    }
+
+    /// Takes about `budget` bytes of operations from the tree, unless there is a chunk of pages.
+    fn fill(&mut self, tree: &mut Tree, budget: usize) -> Result<(), JournalError> {
+        if self.pages.len() >= CHUNK_BYTES || self.complete {
+            return Ok(());
+        }
+        let (writer, pages) = (&mut self.writer, &mut self.pages);
+        self.complete = tree.continue_snapshot(budget, |op| {
+            writer.push(op)?;
+            while let Some(page) = writer.page() {
+                pages.extend_from_slice(page);
+            }
+            Ok::<(), JournalError>(())
+        })?;
+        if self.complete {
+            writer.finish();
+            while let Some(page) = writer.page() {
+                pages.extend_from_slice(page);
             }
         }
         Ok(())
     }
 
-    /// The next pages to be written, and the number of the first.
-    fn chunk(&mut self) -> Option<(u64, Vec<u8>)> {
-        let len = self.pages.len().min(CHUNK_PAGES * PAGE_BYTES);
-        if len == 0 || (len < CHUNK_PAGES * PAGE_BYTES && !self.complete) {
-            return None;
+    /// The next pages to be written.
+    fn chunk(&self) -> Option<&[u8]> {
+        match self.pages.get(..CHUNK_BYTES) {
+            Some(chunk) => Some(chunk),
+            None if self.complete && !self.pages.is_empty() => Some(&self.pages),
+            None => None,
         }
-        let rest = self.pages.split_off(len);
-        let chunk = std::mem::replace(&mut self.pages, rest);
-        let page = self.next_page;
-        self.next_page += (len / PAGE_BYTES) as u64;
-        Some((page, chunk))
+    }
+
+    /// So many bytes of pages are in a buffer now.
+    fn taken(&mut self, bytes: usize) {
+        self.pages.drain(..bytes.min(self.pages.len()));
+        self.next_page += (bytes / PAGE_BYTES) as u64;
     }
 }

@@ -6,11 +6,8 @@ use super::wire::Wire;
 use super::{Journal, JournalError, MetaTag};
 use crate::device::BlockDevice;
 use crate::format::geometry::Geometry;
-use crate::format::superblock::Superblock;
 use crate::tree::Tree;
 use driver::clock::{Clock, Deadline};
-use driver::memory::DmaBuf;
-use driver::namespace::Lba;
 use std::time::Duration;
 
 impl<D: BlockDevice<MetaTag>> Journal<D> {
@@ -47,8 +44,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         })?;
         self.closing = true;
         if self.last().0 >= self.superblock.journal.txid || self.grown {
-            self.checkpoint();
-            return self.settle(tree, clock, limit, Self::is_idle);
+            let last = self.checkpoint();
+            return self.settle(tree, clock, limit, |journal| journal.checkpointed(last));
         }
         let mut next = self.superblock;
         next.generation += 1;
@@ -84,17 +81,5 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                 return Err(JournalError::TimedOut { limit });
             }
         }
-    }
-
-    /// A superblock as it is written at `lba`.
-    pub(super) fn superblock_bytes(
-        &self,
-        superblock: &Superblock,
-        lba: Lba,
-    ) -> Result<DmaBuf, JournalError> {
-        let block = superblock_block(superblock, lba)?;
-        let mut buf = self.domain.alloc(block.len())?;
-        buf.write_at(0, &block)?;
-        Ok(buf)
     }
 }

@@ -3,6 +3,7 @@
 //! A record is written when the one before it is on the medium and the data that it speaks of have been
 //! flushed. With a volatile cache it is written with FUA.
 
+use super::checkpoint::Checkpoint;
 use super::{Journal, JournalError, MetaTag, Tag};
 use crate::device::BlockDevice;
 use crate::format::record::{RecordBuilder, Stamp};
@@ -48,17 +49,18 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
     }
 
     fn begin_record(&mut self) -> Result<(), JournalError> {
+        // A checkpoint without its last records in the ring: until a superblock names it, no record may
+        // follow a gap.
+        if self.checkpoint.as_ref().is_some_and(Checkpoint::has_gap) {
+            return Ok(());
+        }
         if self.queue.is_empty() && self.wanted >= self.open_txid {
             self.cut();
         }
         let Some((txid, record)) = self.queue.pop_front() else {
             return Ok(());
         };
-        // The flush that covers its data: the next if there are data that none covers.
-        if self.dirty {
-            self.begin_flush()?;
-        }
-        let flush = self.flushes.begun + u64::from(self.dirty);
+        let flush = self.covering();
         self.writing = Some(Writing {
             txid,
             record,
@@ -72,7 +74,6 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             match &mut writing.stage {
                 Stage::Flush(flush) => {
                     if self.flushes.ended < *flush {
-                        // It could not be begun when the queue was full.
                         if self.flushes.begun < *flush {
                             self.begin_flush()?;
                         }
@@ -93,11 +94,11 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                         lba: self.ring.shape().lba(pos),
                     };
                     let sealed = writing.record.seal(&stamp)?;
-                    let mut buf = self.domain.alloc(sealed.bytes.len())?;
-                    buf.write_at(0, sealed.bytes)?;
+                    // One record is under way at a time, and none is longer than the buffer.
+                    let buf = self.record_buf.filled(sealed.bytes);
                     writing.stage = Stage::Sealed {
                         lba: stamp.lba,
-                        buf: Some(buf),
+                        buf: Some(buf.ok_or(JournalError::TooLong)?),
                         crc: sealed.crc,
                     };
                 }
@@ -106,8 +107,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     let Some(taken) = buf.take() else {
                         return Ok(());
                     };
-                    let fua = self.limits.volatile_cache;
-                    match self.device.write(lba, taken, fua, MetaTag(Tag::Record)) {
+                    let (fua, tag) = (self.limits.volatile_cache, self.tag(Tag::Record));
+                    match self.device.write(lba, taken, fua, tag) {
                         Ok(()) => writing.stage = Stage::Written { crc },
                         Err(rejected) => {
                             *buf = full(rejected)?;
@@ -136,22 +137,23 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         self.spare.push(record);
     }
 
-    /// Takes back a record that waits for room: a checkpoint has what it says.
-    pub(super) fn take_waiting(&mut self, upto: u64) -> bool {
-        match &self.writing {
-            None => true,
-            Some(writing) if matches!(writing.stage, Stage::Room) && writing.txid <= upto => {
-                self.writing = None;
-                true
+    /// Drops the records up to `upto` if the first of them waits for room in the ring, because a
+    /// checkpoint has what they say. Whether it did.
+    pub(super) fn drop_waiting(&mut self, upto: u64) -> bool {
+        let waits =
+            |writing: &Writing| matches!(writing.stage, Stage::Room) && writing.txid <= upto;
+        let Some(Writing { mut record, .. }) = self.writing.take_if(|writing| waits(writing))
+        else {
+            return false;
+        };
+        loop {
+            record.clear();
+            self.spare.push(record);
+            match self.queue.pop_front_if(|(txid, _)| *txid <= upto) {
+                Some((_, next)) => record = next,
+                None => return true,
             }
-            Some(writing) => writing.txid > upto,
         }
-    }
-
-    /// Whether the record on its way waits for room.
-    pub(super) fn waits_for_room(&self) -> bool {
-        let writing = self.writing.as_ref();
-        writing.is_some_and(|writing| matches!(writing.stage, Stage::Room))
     }
 
     /// Begins a flush that nothing else has begun.
@@ -165,10 +167,12 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
     /// Begins a flush, if the device queue takes it.
     pub(super) fn begin_flush(&mut self) -> Result<(), JournalError> {
         let number = self.flushes.begun + 1;
-        match self.device.flush(MetaTag(Tag::Flush(number))) {
+        match self.device.flush(self.tag(Tag::Flush(number))) {
             Ok(()) => {
                 self.flushes.begun = number;
-                self.dirty = false;
+                if std::mem::take(&mut self.dirty) {
+                    self.flushes.covering = number;
+                }
             }
             Err(rejected) => drop(full(rejected)?),
         }

@@ -1,20 +1,21 @@
 //! Mounting: superblock, checkpoint, journal, and what does not fit together.
 
+use super::buffers::Kept;
+use super::checkpoint::CHUNK_BYTES;
 use super::mkfs::{superblock_block, tree_limits};
+use super::read::{Unreadable, nothing_after, read_checkpoint, read_superblocks, replay};
+use super::salvage::salvage;
 use super::wire::Wire;
-use super::{Flushes, Journal, JournalError, MetaTag};
+use super::{Flushes, Journal, JournalError, MetaTag, new_life};
 use crate::device::BlockDevice;
-use crate::format::checkpoint::{CheckpointReader, PAGE_BYTES, Place};
 use crate::format::geometry::Geometry;
-use crate::format::op::Op;
 use crate::format::record::RecordBuilder;
-use crate::format::ring::{Ring, RingPos, RingShape, Scanned, scan};
-use crate::format::superblock::{Superblock, choose};
-use crate::format::{FormatError, Identity, LbaSize, Twin, uuid32};
+use crate::format::ring::{Ring, RingShape, Scanned};
+use crate::format::superblock::Superblock;
+use crate::format::{FormatError, Identity, Structure, uuid32};
 use crate::tree::{Severity, Tree};
 use driver::clock::Clock;
-use driver::memory::DmaDomain;
-use driver::namespace::Lba;
+use driver::memory::{DmaDomain, MemoryError};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -68,8 +69,8 @@ pub struct Loaded<D> {
     pub report: LoadReport,
 }
 
-/// Bytes that are read ahead of a sequential reader.
-const WINDOW: usize = 1 << 20;
+/// Generations, epochs and record numbers from here on are nothing that counting up leads to.
+const LAST_NUMBER: u64 = u64::MAX / 2;
 
 /// Loads a volume.
 ///
@@ -92,17 +93,19 @@ pub fn load<D: BlockDevice<MetaTag>>(
         _ => strict(wire, options.mode),
     };
     match state {
-        Ok(state) => Ok(state.loaded(device, domain, options.mode)),
+        Ok(state) => state.loaded(device, domain, options.mode),
         Err(error) => Err((error, device)),
     }
 }
 
 /// What was read.
-struct State {
-    superblock: Superblock,
-    tree: Tree,
-    scanned: Scanned,
-    report: LoadReport,
+pub(super) struct State {
+    pub(super) superblock: Superblock,
+    /// Where things lie; the journal may have made the volume larger than the superblock says.
+    pub(super) geometry: Geometry,
+    pub(super) tree: Tree,
+    pub(super) scanned: Scanned,
+    pub(super) report: LoadReport,
 }
 
 impl State {
@@ -111,8 +114,14 @@ impl State {
         device: D,
         domain: &DmaDomain,
         mode: LoadMode,
-    ) -> Loaded<D> {
-        let geometry = self.superblock.geometry;
+    ) -> Result<Loaded<D>, (JournalError, D)> {
+        let read_only = mode != LoadMode::ReadWrite;
+        let kept = match self.buffers(domain, read_only) {
+            Ok(kept) => kept,
+            Err(error) => return Err((error.into(), device)),
+        };
+        let [record_buf, page_buf, superblock_buf] = kept;
+        let geometry = self.geometry;
         let identity = Identity {
             uuid32: uuid32(&self.superblock.uuid),
             lba_size: geometry.lba_size,
@@ -127,11 +136,13 @@ impl State {
         let journal = Journal {
             limits: device.limits(),
             device,
+            life: new_life(),
             domain: domain.clone(),
             identity,
             max_record_bytes,
             superblock: self.superblock,
-            read_only: mode != LoadMode::ReadWrite,
+            geometry,
+            read_only,
             failed: None,
             ring,
             open: RecordBuilder::new(identity, max_record_bytes),
@@ -146,17 +157,32 @@ impl State {
             flushes: Flushes::default(),
             checkpoint: None,
             checkpoint_wanted: false,
-            chunks: 0,
-            paid: 0,
-            grown: false,
+            checkpoints: (0, 0),
+            grown: geometry != self.superblock.geometry,
             closing: false,
+            record_buf,
+            page_buf,
+            superblock_buf,
         };
-        Loaded {
+        Ok(Loaded {
             tree: self.tree,
             journal,
             geometry,
             report: self.report,
+        })
+    }
+
+    /// For a record, a chunk of pages, and a superblock.
+    fn buffers(&self, domain: &DmaDomain, read_only: bool) -> Result<[Kept; 3], MemoryError> {
+        if read_only {
+            return Ok([Kept::default(), Kept::default(), Kept::default()]);
         }
+        let geometry = &self.superblock.geometry;
+        Ok([
+            Kept::new(domain, geometry.max_record_bytes() as usize)?,
+            Kept::new(domain, CHUNK_BYTES)?,
+            Kept::new(domain, geometry.lba_size.bytes() as usize)?,
+        ])
     }
 }
 
@@ -165,29 +191,13 @@ fn strict<D: BlockDevice<MetaTag>>(
     mode: LoadMode,
 ) -> Result<State, JournalError> {
     let limits = wire.device.limits();
-    let lba_size = LbaSize::from_bytes(limits.block_size)?;
-    let lba_bytes = lba_size.bytes() as usize;
-    let (mut a, mut b) = (vec![0; lba_bytes], vec![0; lba_bytes]);
-    wire.read(Geometry::superblock_lba(lba_size, Twin::A), &mut a)?;
-    if limits.blocks <= Geometry::superblock_lba(lba_size, Twin::B).0 {
-        let blocks = limits.blocks / lba_size.per_block();
-        let needed = crate::format::geometry::SUPERBLOCK_B_BLOCK + 1;
-        return Err(FormatError::VolumeTooSmall { blocks, needed }.into());
-    }
-    wire.read(Geometry::superblock_lba(lba_size, Twin::B), &mut b)?;
-    let chosen = choose(&a, &b, lba_size)?;
+    let chosen = read_superblocks(&mut wire)?;
     let mut superblock = chosen.superblock;
     superblock.geometry.check_device(limits.blocks)?;
     let forbidden = superblock.features.forbid_writing();
     if mode == LoadMode::ReadWrite && forbidden != 0 {
         return Err(JournalError::ForbidsWriting { bits: forbidden });
     }
-    let mut report = LoadReport {
-        clean: superblock.clean,
-        twin_valid: chosen.twin.is_ok(),
-        checkpoint_pages: superblock.checkpoint.pages,
-        ..LoadReport::default()
-    };
     let mut tree = Tree::new(tree_limits(&superblock.geometry));
     read_checkpoint(&mut wire, &superblock, &mut tree)?;
     refuse_unsound(&tree)?;
@@ -195,47 +205,72 @@ fn strict<D: BlockDevice<MetaTag>>(
     // this may be the older one.
     let scanned = match superblock.clean && chosen.twin.is_ok() {
         true => nothing_after(&superblock),
-        false => replay(&mut wire, &superblock, &mut tree)?,
+        false => replay(&mut wire, &superblock, &mut tree, Unreadable::Refused)?,
     };
-    report.records = scanned.records;
-    report.torn = scanned.torn;
-    let per_block = lba_size.per_block();
-    let blocks = tree.limits().volume_blocks;
-    if blocks > superblock.geometry.volume_blocks {
-        superblock.geometry = superblock
-            .geometry
-            .grown(blocks.saturating_mul(per_block))?;
-        superblock.geometry.check_device(limits.blocks)?;
-    }
+    let report = LoadReport {
+        clean: superblock.clean,
+        twin_valid: chosen.twin.is_ok(),
+        checkpoint_pages: superblock.checkpoint.pages,
+        records: scanned.records,
+        torn: scanned.torn,
+        problems: Vec::new(),
+    };
+    let geometry = grown(&superblock.geometry, &tree)?;
+    geometry.check_device(limits.blocks)?;
     if mode == LoadMode::ReadWrite {
-        superblock.generation += 1;
-        superblock.epoch = superblock.epoch.max(scanned.last_epoch) + 1;
-        superblock.clean = false;
-        superblock.journal.known_txid = scanned.next_txid - 1;
-        let lba = Geometry::superblock_lba(lba_size, superblock.copy());
-        let block = superblock_block(&superblock, lba)?;
-        wire.write(lba, &block, limits.volatile_cache)?;
+        take_over(&mut wire, &mut superblock, &scanned)?;
     }
     Ok(State {
         superblock,
+        geometry,
         tree,
         scanned,
         report,
     })
 }
 
-/// The state of an unmounted volume's journal.
-fn nothing_after(superblock: &Superblock) -> Scanned {
-    let start = &superblock.journal;
-    Scanned {
-        records: 0,
-        start: RingPos(start.offset),
-        next: RingPos(start.offset),
-        next_txid: start.txid,
-        last_crc: start.prev_crc,
-        last_epoch: start.epoch,
-        torn: false,
+/// The layout of a volume that the journal may have made larger.
+pub(super) fn grown(geometry: &Geometry, tree: &Tree) -> Result<Geometry, FormatError> {
+    let blocks = tree.limits().volume_blocks;
+    let lbas = blocks.saturating_mul(geometry.lba_size.per_block());
+    geometry.grown(lbas)
+}
+
+/// Writes the superblock of a new epoch: what any earlier one left is old from now on.
+fn take_over<D: BlockDevice<MetaTag>>(
+    wire: &mut Wire<'_, D>,
+    superblock: &mut Superblock,
+    scanned: &Scanned,
+) -> Result<(), JournalError> {
+    let lba_size = superblock.geometry.lba_size;
+    let epoch = superblock.epoch.max(scanned.last_epoch);
+    for (field, number) in [
+        ("the generation", superblock.generation),
+        ("the epoch", epoch),
+        ("the number of the next record", scanned.next_txid),
+    ] {
+        if number > LAST_NUMBER {
+            let lba = Geometry::superblock_lba(lba_size, superblock.copy()).0;
+            let (what, found) = (Structure::Superblock, number);
+            return Err(FormatError::BadField {
+                what,
+                field,
+                lba,
+                found,
+            }
+            .into());
+        }
     }
+    superblock.generation += 1;
+    superblock.epoch = epoch + 1;
+    superblock.clean = false;
+    superblock.journal.known_txid = scanned.next_txid - 1;
+    // A process that died without a power cut may have left the last record in the drive's cache only;
+    // it must not be called known before it is on the medium.
+    wire.flush()?;
+    let lba = Geometry::superblock_lba(lba_size, superblock.copy());
+    let fua = wire.device.limits().volatile_cache;
+    wire.write(lba, &superblock_block(superblock, lba)?, fua)
 }
 
 fn refuse_unsound(tree: &Tree) -> Result<(), JournalError> {
@@ -250,178 +285,4 @@ fn refuse_unsound(tree: &Tree) -> Result<(), JournalError> {
             first,
         }),
     }
-}
-
-fn read_checkpoint<D: BlockDevice<MetaTag>>(
-    wire: &mut Wire<'_, D>,
-    superblock: &Superblock,
-    tree: &mut Tree,
-) -> Result<(), JournalError> {
-    let active = superblock.checkpoint;
-    let lba_size = superblock.geometry.lba_size;
-    let place = Place {
-        identity: Identity {
-            uuid32: uuid32(&superblock.uuid),
-            lba_size,
-        },
-        epoch: active.epoch,
-        slot: superblock.geometry.slot(active.slot),
-    };
-    if active.pages > place.slot.blocks {
-        return Err(FormatError::SlotFull {
-            pages: place.slot.blocks,
-        }
-        .into());
-    }
-    let mut reader = CheckpointReader::new(place, active.pages, active.root_crc);
-    let window_pages = (WINDOW / PAGE_BYTES) as u64;
-    let mut window = Vec::new();
-    let mut page = 0;
-    while page < active.pages {
-        let pages = window_pages.min(active.pages - page);
-        // At most WINDOW.
-        window.resize(usize::try_from(pages).unwrap_or(0) * PAGE_BYTES, 0);
-        wire.read(lba_size.lba_of(place.slot.start + page), &mut window)?;
-        for bytes in window.chunks_exact(PAGE_BYTES) {
-            reader.page(bytes, |op| tree.load(op).map_err(JournalError::from))?;
-        }
-        page += pages;
-    }
-    reader.finish()?;
-    Ok(())
-}
-
-/// Applies what the journal has; `tree` has the checkpoint.
-fn replay<D: BlockDevice<MetaTag>>(
-    wire: &mut Wire<'_, D>,
-    superblock: &Superblock,
-    tree: &mut Tree,
-) -> Result<Scanned, JournalError> {
-    let geometry = &superblock.geometry;
-    let shape = RingShape::new(geometry);
-    let identity = Identity {
-        uuid32: uuid32(&superblock.uuid),
-        lba_size: geometry.lba_size,
-    };
-    let mut window = Window {
-        wire,
-        first: geometry.lba_size.lba_of(geometry.journal.start),
-        lba_bytes: u64::from(geometry.lba_size.bytes()),
-        ring_bytes: shape.bytes(),
-        offset: 0,
-        bytes: Vec::new(),
-    };
-    scan(
-        shape,
-        identity,
-        geometry.max_record_bytes(),
-        &superblock.journal,
-        |offset, bytes| window.read(offset, bytes),
-        |record, _| {
-            let ops: Result<Vec<Op<'_>>, FormatError> = record.ops().collect();
-            tree.apply(&ops?)?;
-            Ok(())
-        },
-    )
-}
-
-/// The ring, read ahead.
-struct Window<'a, 'w, D> {
-    wire: &'a mut Wire<'w, D>,
-    first: Lba,
-    lba_bytes: u64,
-    ring_bytes: u64,
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
-impl<D: BlockDevice<MetaTag>> Window<'_, '_, D> {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), JournalError> {
-        let inside = |window: &Self| {
-            let skip = usize::try_from(offset.checked_sub(window.offset)?).ok()?;
-            window
-                .bytes
-                .get(skip..skip.checked_add(out.len())?)
-                .map(|_| skip)
-        };
-        let skip = match inside(self) {
-            Some(skip) => skip,
-            None => {
-                let left = usize::try_from(self.ring_bytes - offset).unwrap_or(usize::MAX);
-                let len = WINDOW.max(out.len()).min(left);
-                self.bytes.resize(len, 0);
-                self.offset = offset;
-                let lba = Lba(self.first.0 + offset / self.lba_bytes);
-                self.wire.read(lba, &mut self.bytes)?;
-                0
-            }
-        };
-        if let Some(bytes) = self.bytes.get(skip..skip + out.len()) {
-            out.copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-}
-
-/// Tries one superblock after the other, and takes what each leads to as far as it goes.
-fn salvage<D: BlockDevice<MetaTag>>(mut wire: Wire<'_, D>) -> Result<State, JournalError> {
-    let limits = wire.device.limits();
-    let lba_size = LbaSize::from_bytes(limits.block_size)?;
-    let last_block = (limits.blocks / lba_size.per_block()).saturating_sub(1);
-    let places = [
-        Geometry::superblock_lba(lba_size, Twin::A),
-        Geometry::superblock_lba(lba_size, Twin::B),
-        lba_size.lba_of(last_block),
-    ];
-    let mut problems = Vec::new();
-    let mut found: Vec<Superblock> = Vec::new();
-    for lba in places.into_iter().filter(|lba| lba.0 < limits.blocks) {
-        let mut block = vec![0; lba_size.bytes() as usize];
-        let superblock = wire
-            .read(lba, &mut block)
-            .and_then(|()| Ok(Superblock::decode(&block, lba, lba_size)?));
-        match superblock {
-            Ok(superblock) => found.push(superblock),
-            Err(error) => problems.push(format!("the superblock at LBA {}: {error}", lba.0)),
-        }
-    }
-    found.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
-    let mut last = JournalError::Format(FormatError::VolumeTooSmall {
-        blocks: limits.blocks / lba_size.per_block(),
-        needed: crate::format::geometry::SUPERBLOCK_B_BLOCK + 1,
-    });
-    for superblock in found {
-        let mut tree = Tree::new(tree_limits(&superblock.geometry));
-        if let Err(error) = read_checkpoint(&mut wire, &superblock, &mut tree) {
-            problems.push(format!(
-                "the checkpoint of generation {}: {error}",
-                superblock.generation
-            ));
-            last = error;
-            continue;
-        }
-        let scanned = match replay(&mut wire, &superblock, &mut tree) {
-            Ok(scanned) => scanned,
-            Err(error) => {
-                problems.push(format!("the journal: {error}"));
-                nothing_after(&superblock)
-            }
-        };
-        problems.extend(tree.check().iter().map(ToString::to_string));
-        let report = LoadReport {
-            clean: superblock.clean,
-            twin_valid: false,
-            checkpoint_pages: superblock.checkpoint.pages,
-            records: scanned.records,
-            torn: scanned.torn,
-            problems,
-        };
-        return Ok(State {
-            superblock,
-            tree,
-            scanned,
-            report,
-        });
-    }
-    Err(last)
 }

@@ -19,8 +19,7 @@ use uuid::Uuid;
 /// How a volume is made.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// The volume's UUID. It has to be a new one: what an older volume of the same UUID left on the
-    /// drive would be taken for this one's.
+    /// The volume's UUID.
     pub uuid: Uuid,
     /// The volume's label.
     pub label: Label,
@@ -94,6 +93,12 @@ pub fn mkfs<D: BlockDevice<MetaTag>>(
         wire.write(Geometry::superblock_lba(lba_size, copy), &zeros, false)?;
     }
     wire.flush()?;
+    // Records of an older volume that had the same UUID would be taken for this one's.
+    let ring = geometry.journal;
+    wire.zero(
+        lba_size.lba_of(ring.start),
+        ring.blocks * lba_size.per_block(),
+    )?;
 
     let identity = Identity {
         uuid32: uuid32(&options.uuid),

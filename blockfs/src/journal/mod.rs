@@ -12,16 +12,23 @@
 //! | `commit.rs` | records and flushes on their way |
 //! | `checkpoint.rs` | a checkpoint on its way; superblocks |
 //! | `mkfs.rs`, `load.rs`, `close.rs` | making, mounting and unmounting a volume |
+//! | `read.rs`, `salvage.rs` | what a mount reads; what it reads of a damaged volume |
 //! | `wire.rs` | transfers that are waited for |
+//! | `buffers.rs` | DMA memory that is kept for what must be written |
 //! | `error.rs` | what can go wrong |
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod checkpoint;
 mod close;
 mod commit;
 mod error;
 mod load;
 mod mkfs;
+mod read;
+mod salvage;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use error::JournalError;
@@ -29,18 +36,20 @@ pub use load::{LoadMode, LoadOptions, LoadReport, Loaded, load};
 pub use mkfs::{MkfsOptions, mkfs};
 
 use crate::device::{BlockDevice, Limits};
-use crate::format::Identity;
 use crate::format::geometry::Geometry;
-use crate::format::op::Op;
-use crate::format::record::RecordBuilder;
+use crate::format::op::{MAX_OP_BYTES, Op};
+use crate::format::record::{HEADER_BYTES, RecordBuilder};
 use crate::format::ring::Ring;
 use crate::format::superblock::Superblock;
+use crate::format::{FormatError, Identity};
 use crate::tree::Tree;
+use buffers::Kept;
 use checkpoint::Checkpoint;
 use commit::Writing;
 use driver::memory::DmaDomain;
 use driver::queue::Completion;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The number of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,17 +59,35 @@ pub struct Txid(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushId(u64);
 
+/// A checkpoint, to be asked for with [`Journal::checkpointed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointId(u64);
+
 /// What the metadata device carries with each command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetaTag(Tag);
+pub struct MetaTag {
+    /// Whose it is. A command that ends after its submitter has given up is nobody's: it must not be
+    /// taken for a later one.
+    life: u32,
+    tag: Tag,
+}
+
+/// A number for one submitter of commands.
+fn new_life() -> u32 {
+    static LIVES: AtomicU32 = AtomicU32::new(0);
+    LIVES.fetch_add(1, Ordering::Relaxed)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
-    /// A transfer of [`wire`], by number.
+    /// A part of a transfer of [`wire`].
     Wire(u32),
     Flush(u64),
     Record,
-    Page,
+    Page {
+        /// Whether its buffer is the one that is kept for pages.
+        kept: bool,
+    },
     Superblock,
     GeometryCopy,
 }
@@ -72,12 +99,15 @@ const QUEUED: usize = 8;
 #[derive(Debug)]
 pub struct Journal<D> {
     device: D,
+    life: u32,
     limits: Limits,
     domain: DmaDomain,
     identity: Identity,
     max_record_bytes: u32,
-    /// As it was last written, or will be next.
+    /// As it was last written, or is under way.
     superblock: Superblock,
+    /// Where things lie now: what the next superblock says.
+    geometry: Geometry,
     read_only: bool,
     failed: Option<JournalError>,
 
@@ -96,18 +126,21 @@ pub struct Journal<D> {
 
     /// Whether data were written that no flush covers yet.
     dirty: bool,
-    /// Flushes: wanted, begun, ended.
     flushes: Flushes,
 
     checkpoint: Option<Checkpoint>,
     checkpoint_wanted: bool,
-    /// Chunks of checkpoints that were written, and how many changes they have paid for.
-    chunks: u64,
-    paid: u64,
-    /// A new end of the volume, where the geometry copy has to go.
+    /// Checkpoints that were begun, and that are in force or were.
+    checkpoints: (u64, u64),
+    /// Whether the volume has a new end, where the geometry copy has to go.
     grown: bool,
     /// Whether the next superblock says that the volume was unmounted.
     closing: bool,
+
+    /// For a record, a chunk of pages, and a superblock.
+    record_buf: Kept,
+    page_buf: Kept,
+    superblock_buf: Kept,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,6 +148,8 @@ struct Flushes {
     wanted: u64,
     begun: u64,
     ended: u64,
+    /// The one that covers the data that were known before the last that was begun with any.
+    covering: u64,
 }
 
 impl<D: BlockDevice<MetaTag>> Journal<D> {
@@ -137,6 +172,19 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         result
     }
 
+    /// Whether `ops` fit a record; to be asked before they are applied to the tree.
+    ///
+    /// # Errors
+    /// [`FormatError::RecordTooLong`], or what makes them malformed.
+    pub fn fits(&self, ops: &[Op<'_>]) -> Result<(), FormatError> {
+        let room = (self.max_record_bytes as usize).saturating_sub(HEADER_BYTES + size_of::<u32>());
+        if ops.len() <= room / MAX_OP_BYTES {
+            return Ok(());
+        }
+        let mut empty = RecordBuilder::new(self.identity, self.max_record_bytes);
+        empty.push(ops).map(drop)
+    }
+
     fn push(&mut self, ops: &[Op<'_>]) -> Result<Txid, JournalError> {
         if !self.open.push(ops)? {
             self.cut();
@@ -144,7 +192,6 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                 return Err(JournalError::TooLong);
             }
         }
-        self.paid = self.paid.saturating_add(1);
         Ok(Txid(self.open_txid))
     }
 
@@ -161,22 +208,20 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
     }
 
     /// Whether changes have to wait: too much is on its way, or the ring is nearly full. From three
-    /// quarters on, each chunk of the checkpoint that makes room lets some changes pass, fewer the
-    /// fuller the ring is.
+    /// quarters on, the ring is filled only as fast as the checkpoint that makes room goes on, so that
+    /// nobody waits for all of it.
     #[must_use]
     pub fn must_wait(&self) -> bool {
         if self.failed.is_some() || self.read_only {
             return false;
         }
-        if self.queue.len() >= QUEUED {
-            return true;
-        }
-        let sixteenths = self.fill() * 16 / self.ring.shape().bytes().max(1);
-        match sixteenths {
-            0..12 => false,
-            12..15 => self.paid > self.chunks.saturating_mul(64 >> (2 * (sixteenths - 12))),
-            _ => true,
-        }
+        let sixteenth = self.ring.shape().bytes() / 16;
+        let (done, all) = self
+            .checkpoint
+            .as_ref()
+            .map_or((0, 1), Checkpoint::progress);
+        let most = sixteenth * 12 + sixteenth * 3 * done / all.max(1);
+        self.queue.len() >= QUEUED || self.fill() > most
     }
 
     /// Bytes of the ring that are used, or will be by what was collected.
@@ -220,9 +265,18 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         if !self.limits.volatile_cache {
             return FlushId(0);
         }
-        let next = self.flushes.begun + u64::from(self.dirty);
+        let next = self.covering();
         self.flushes.wanted = self.flushes.wanted.max(next);
         FlushId(next)
+    }
+
+    /// The flush that covers the data that were written so far: one that was begun, or the next.
+    const fn covering(&self) -> u64 {
+        if self.dirty {
+            self.flushes.begun + 1
+        } else {
+            self.flushes.covering
+        }
     }
 
     /// Whether it has ended.
@@ -231,9 +285,16 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         self.flushes.ended >= flush.0
     }
 
-    /// Asks for a checkpoint.
-    pub const fn checkpoint(&mut self) {
+    /// Asks for a checkpoint of what was appended so far, or more.
+    pub const fn checkpoint(&mut self) -> CheckpointId {
         self.checkpoint_wanted = true;
+        CheckpointId(self.checkpoints.0 + 1)
+    }
+
+    /// Whether it is in force.
+    #[must_use]
+    pub const fn checkpointed(&self, checkpoint: CheckpointId) -> bool {
+        self.checkpoints.1 >= checkpoint.0
     }
 
     /// The failure that stopped it: nothing more becomes durable.
@@ -255,7 +316,12 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             && self.queue.is_empty()
             && self.checkpoint.is_none()
             && !self.checkpoint_wanted
+            && !self.awaits_flush()
             && self.flushes.ended >= self.flushes.begun
+    }
+
+    const fn awaits_flush(&self) -> bool {
+        self.flushes.ended < self.flushes.wanted
     }
 
     /// The superblock.
@@ -266,7 +332,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
 
     /// The volume has grown: the next checkpoint says so.
     pub const fn set_geometry(&mut self, geometry: Geometry) {
-        self.superblock.geometry = geometry;
+        self.geometry = geometry;
         self.grown = true;
     }
 
@@ -303,30 +369,50 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         if self.failed.is_some() {
             return Ok(());
         }
+        self.go_on_records()?;
+        self.go_on_flush()?;
+        // Nobody's record waits until pages are made.
+        self.device.ring();
         self.go_on_checkpoint(tree)?;
         self.go_on_records()?;
         self.go_on_flush()
     }
 
     fn ended(&mut self, done: Completion<MetaTag>) {
-        let Tag::Wire(_) = done.ctx.0 else {
-            if !done.status.is_success() && self.failed.is_none() {
-                self.failed = Some(JournalError::Device {
-                    what: done.ctx.0.name(),
-                    status: done.status,
-                });
-            }
-            let ok = done.status.is_success();
-            match done.ctx.0 {
-                Tag::Flush(number) if ok => self.flushes.ended = self.flushes.ended.max(number),
-                Tag::Record => self.record_ended(ok),
-                Tag::Page => self.page_ended(ok),
-                Tag::Superblock => self.superblock_ended(ok),
-                Tag::GeometryCopy => self.geometry_copy_ended(ok),
-                Tag::Wire(_) | Tag::Flush(_) => {}
-            }
+        if done.ctx.life != self.life {
             return;
+        }
+        let ok = done.status.is_success();
+        if !ok && self.failed.is_none() {
+            self.failed = Some(JournalError::Device {
+                what: done.ctx.tag.name(),
+                status: done.status,
+            });
+        }
+        let kept = match done.ctx.tag {
+            Tag::Record => Some(&mut self.record_buf),
+            Tag::Page { kept: true } => Some(&mut self.page_buf),
+            Tag::Superblock | Tag::GeometryCopy => Some(&mut self.superblock_buf),
+            Tag::Page { kept: false } | Tag::Wire(_) | Tag::Flush(_) => None,
         };
+        if let (Some(kept), Some(buf)) = (kept, done.buf) {
+            kept.put_back(buf);
+        }
+        match done.ctx.tag {
+            Tag::Flush(number) if ok => self.flushes.ended = self.flushes.ended.max(number),
+            Tag::Record => self.record_ended(ok),
+            Tag::Page { .. } => self.page_ended(),
+            Tag::Superblock => self.superblock_ended(ok),
+            Tag::GeometryCopy => self.geometry_copy_ended(ok),
+            Tag::Wire(_) | Tag::Flush(_) => {}
+        }
+    }
+
+    const fn tag(&self, tag: Tag) -> MetaTag {
+        MetaTag {
+            life: self.life,
+            tag,
+        }
     }
 }
 
@@ -336,7 +422,7 @@ impl Tag {
             Self::Wire(_) => "a transfer",
             Self::Flush(_) => "a flush",
             Self::Record => "a journal record",
-            Self::Page => "a checkpoint page",
+            Self::Page { .. } => "a checkpoint page",
             Self::Superblock => "a superblock",
             Self::GeometryCopy => "the geometry copy",
         }

@@ -1,0 +1,86 @@
+//! Getting out what can be got out of a damaged volume.
+
+use super::load::{LoadReport, State, grown};
+use super::mkfs::tree_limits;
+use super::read::{Unreadable, nothing_after, read_checkpoint, replay};
+use super::wire::Wire;
+use super::{JournalError, MetaTag};
+use crate::device::BlockDevice;
+use crate::format::geometry::{Geometry, SUPERBLOCK_B_BLOCK};
+use crate::format::superblock::Superblock;
+use crate::format::{FormatError, LbaSize, Twin};
+use crate::tree::Tree;
+
+/// Findings that are reported one by one.
+const MAX_FINDINGS: usize = 1000;
+
+/// Tries one superblock after the other, and takes what each leads to as far as it goes.
+pub(super) fn salvage<D: BlockDevice<MetaTag>>(
+    mut wire: Wire<'_, D>,
+) -> Result<State, JournalError> {
+    let limits = wire.device.limits();
+    let lba_size = LbaSize::from_bytes(limits.block_size)?;
+    let last_block = (limits.blocks / lba_size.per_block()).saturating_sub(1);
+    let places = [
+        Geometry::superblock_lba(lba_size, Twin::A),
+        Geometry::superblock_lba(lba_size, Twin::B),
+        lba_size.lba_of(last_block),
+    ];
+    let mut problems = Vec::new();
+    let mut found: Vec<Superblock> = Vec::new();
+    for lba in places.into_iter().filter(|lba| lba.0 < limits.blocks) {
+        let mut block = vec![0; lba_size.bytes() as usize];
+        let superblock = wire
+            .read(lba, &mut block)
+            .and_then(|()| Ok(Superblock::decode(&block, lba, lba_size)?));
+        match superblock {
+            Ok(superblock) => found.push(superblock),
+            Err(error) => problems.push(format!("the superblock at LBA {}: {error}", lba.0)),
+        }
+    }
+    found.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
+    let mut last = JournalError::Format(FormatError::VolumeTooSmall {
+        blocks: limits.blocks / lba_size.per_block(),
+        needed: SUPERBLOCK_B_BLOCK + 1,
+    });
+    for superblock in found {
+        let mut tree = Tree::new(tree_limits(&superblock.geometry));
+        if let Err(error) = read_checkpoint(&mut wire, &superblock, &mut tree) {
+            problems.push(format!(
+                "the checkpoint of generation {}: {error}",
+                superblock.generation
+            ));
+            last = error;
+            continue;
+        }
+        let scanned = match replay(&mut wire, &superblock, &mut tree, Unreadable::Zeros) {
+            Ok(scanned) => scanned,
+            Err(error) => {
+                problems.push(format!("the journal: {error}"));
+                nothing_after(&superblock)
+            }
+        };
+        let findings = tree.check();
+        problems.extend(findings.iter().take(MAX_FINDINGS).map(ToString::to_string));
+        if findings.len() > MAX_FINDINGS {
+            problems.push(format!("and {} more", findings.len() - MAX_FINDINGS));
+        }
+        let report = LoadReport {
+            clean: superblock.clean,
+            twin_valid: false,
+            checkpoint_pages: superblock.checkpoint.pages,
+            records: scanned.records,
+            torn: scanned.torn,
+            problems,
+        };
+        let geometry = grown(&superblock.geometry, &tree).unwrap_or(superblock.geometry);
+        return Ok(State {
+            superblock,
+            geometry,
+            tree,
+            scanned,
+            report,
+        });
+    }
+    Err(last)
+}
