@@ -5,7 +5,7 @@ use super::{JournalError, MetaTag};
 use crate::device::BlockDevice;
 use crate::format::checkpoint::{CheckpointReader, PAGE_BYTES, Place};
 use crate::format::geometry::{Geometry, SUPERBLOCK_B_BLOCK};
-use crate::format::op::Op;
+use crate::format::op::{Extent, Ino, Op};
 use crate::format::ring::{RingPos, RingShape, Scanned, scan};
 use crate::format::superblock::{Chosen, Superblock, choose};
 use crate::format::{FormatError, Identity, LbaSize, Twin, uuid32};
@@ -85,6 +85,7 @@ pub(super) fn read_checkpoint<D: BlockDevice<MetaTag>>(
     let mut reader = CheckpointReader::new(place, active.pages, active.root_crc);
     let window_pages = (WINDOW / PAGE_BYTES) as u64;
     let mut window = Vec::new();
+    let mut extents = Extents::default();
     let mut page = 0;
     while page < active.pages {
         let pages = window_pages.min(active.pages - page);
@@ -92,12 +93,47 @@ pub(super) fn read_checkpoint<D: BlockDevice<MetaTag>>(
         window.resize(usize::try_from(pages).unwrap_or(0) * PAGE_BYTES, 0);
         wire.read(lba_size.lba_of(place.slot.start + page), &mut window)?;
         for bytes in window.chunks_exact(PAGE_BYTES) {
-            reader.page(bytes, |op| tree.load(op).map_err(JournalError::from))?;
+            reader.page(bytes, |op| extents.take(op, tree))?;
         }
         page += pages;
     }
     reader.finish()?;
+    extents.load(tree)?;
     Ok(())
+}
+
+/// Extents of one file that follow one another in a checkpoint: most of it is that, and one by one
+/// they take longer.
+#[derive(Default)]
+struct Extents {
+    ino: Ino,
+    extents: Vec<Extent>,
+}
+
+/// Extents that are collected at most.
+const COLLECTED: usize = 1024;
+
+impl Extents {
+    fn take(&mut self, op: &Op<'_>, tree: &mut Tree) -> Result<(), JournalError> {
+        if let Op::MapExtent { ino, extent } = *op {
+            if self.ino != ino || self.extents.len() >= COLLECTED {
+                self.load(tree)?;
+                self.ino = ino;
+            }
+            self.extents.push(extent);
+            return Ok(());
+        }
+        self.load(tree)?;
+        Ok(tree.load(op)?)
+    }
+
+    fn load(&mut self, tree: &mut Tree) -> Result<(), JournalError> {
+        if !self.extents.is_empty() {
+            tree.load_extents(self.ino, &self.extents)?;
+            self.extents.clear();
+        }
+        Ok(())
+    }
 }
 
 /// Applies what the journal has; `tree` has the checkpoint.

@@ -1,11 +1,11 @@
 //! Records: operations that apply all or none, and what must hold after them.
 
-use super::cost;
 use super::inode::{Body, Inode};
 use super::step::Txn;
 use super::{Totals, Tree, TreeError};
+use super::{cost, extents};
 use crate::format::geometry::BlockRange;
-use crate::format::op::{Ino, Op, ROOT_INO};
+use crate::format::op::{Extent, Ino, Op, ROOT_INO};
 
 /// What a record did, for those who keep the free space and the open files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,33 @@ impl Tree {
         txn.clear();
         self.spare = txn;
         result
+    }
+
+    /// Applies operations of a checkpoint that map `extents`, one after the other: [`Tree::load`] for
+    /// what most of a checkpoint consists of. The extents have been decoded, and so checked.
+    ///
+    /// # Errors
+    /// [`TreeError`]; some may have been applied then.
+    pub(crate) fn load_extents(&mut self, ino: Ino, extents: &[Extent]) -> Result<(), TreeError> {
+        let blocks = self.limits.volume_blocks;
+        let ends = |extent: &Extent| extent.pblk.saturating_add(extent.len.into());
+        if let Some(end) = extents.iter().map(ends).find(|&end| end > blocks) {
+            return Err(TreeError::OutOfVolume { ino, end, blocks });
+        }
+        let refused = self.change_extents(ino, |file| {
+            let mut left = extents;
+            loop {
+                let appended = file.append(left);
+                let (&extent, rest) = left.get(appended..)?.split_first()?;
+                let range = (extent.lblk.into(), extents::end(&extent));
+                if let Some(Extent { lblk, .. }) = file.parts(range.0, range.1).next() {
+                    return Some(TreeError::AlreadyMapped { ino, lblk });
+                }
+                file.insert(extent);
+                left = rest;
+            }
+        })?;
+        refused.map_or(Ok(()), Err)
     }
 
     /// What must hold after a record.

@@ -203,6 +203,35 @@ impl ExtentMap {
         self.insert_plain(extent);
     }
 
+    /// Adds the first of `extents` that go behind all others, as far as the last chunk has room. Says
+    /// how many; those after it take [`ExtentMap::insert`].
+    pub(super) fn append(&mut self, extents: &[Extent]) -> usize {
+        let Form::Chunked { chunks, .. } = &mut self.form else {
+            return 0;
+        };
+        let Some(chunk) = chunks.last_mut().map(Arc::make_mut) else {
+            return 0;
+        };
+        let (Some(&key), Some(place)) = (chunk.keys.last(), chunk.places.last()) else {
+            return 0;
+        };
+        let mut last = place.extent(key);
+        let room = CHUNK.saturating_sub(chunk.keys.len());
+        let mut appended = 0;
+        for &extent in extents.iter().take(room) {
+            if end(&last) > u64::from(extent.lblk) || mergeable(&last, &extent) {
+                break;
+            }
+            chunk.keys.push(extent.lblk);
+            chunk.places.push(Place::new(extent));
+            self.blocks += u64::from(extent.len);
+            last = extent;
+            appended += 1;
+        }
+        self.count += appended as u64;
+        appended
+    }
+
     /// Makes a hole of [`lblk`, `to`); what was there, in order.
     pub(super) fn unmap(&mut self, lblk: u64, to: u64) -> Vec<Extent> {
         let first = self.from(lblk).next();

@@ -342,7 +342,7 @@ impl Tree {
     }
 
     /// Lets `change` change the extents of a file, and brings the totals up to date.
-    fn change_extents<T>(
+    pub(super) fn change_extents<T>(
         &mut self,
         ino: Ino,
         change: impl FnOnce(&mut ExtentMap) -> T,

@@ -5,8 +5,11 @@
 //! operation has exactly one form in bytes.
 
 use super::check::{bad, check, check_unused};
-use super::{Attrs, Dirent, Extent, Kind, MAX_SYMLINK_BYTES, MAX_XATTR_BYTES, NewInode, Op};
-use crate::format::FormatError;
+use super::{
+    Attrs, Dirent, Extent, Kind, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS, MAX_SYMLINK_BYTES,
+    MAX_XATTR_BYTES, NewInode, Op,
+};
+use crate::format::{FormatError, MAX_VOLUME_BLOCKS};
 
 const CREATE_INODE: u8 = 1;
 const FREE_INODE: u8 = 2;
@@ -136,6 +139,9 @@ impl<'a> Op<'a> {
     /// # Errors
     /// [`FormatError::Truncated`], [`FormatError::UnknownOp`], [`FormatError::BadOp`].
     pub fn decode(bytes: &'a [u8], at: u64) -> Result<(Self, usize), FormatError> {
+        if let Some(extent) = bytes.first_chunk().and_then(sound_extent) {
+            return Ok((extent, size_of::<[u64; 3]>()));
+        }
         let mut cursor = Cursor { bytes, pos: 0, at };
         let [tag, flags, s0, s1, l0, l1, l2, l3] = cursor.word()?;
         let head = Head {
@@ -297,6 +303,34 @@ fn read_inode<'a>(head: &Head, from: &mut Cursor<'_>) -> Result<Op<'a>, FormatEr
         ctime_ns: from.u64()?.cast_signed(),
         btime_ns: from.u64()?.cast_signed(),
     }))
+}
+
+/// A checkpoint consists of extents for the most part: one that is sound, without detours. `None` for
+/// anything else, and the general way says what it is.
+#[inline]
+fn sound_extent<'a>(bytes: &[u8; 24]) -> Option<Op<'a>> {
+    let (words, _) = bytes.as_chunks::<WORD>();
+    let [head, ino, range] = *words else {
+        return None;
+    };
+    let [tag, flags, pblk @ ..] = head;
+    let [a, b, c, d, e, f] = pblk;
+    let [l0, l1, l2, l3, n0, n1, n2, n3] = range;
+    let ino = u64::from_le_bytes(ino);
+    let extent = Extent {
+        lblk: u32::from_le_bytes([l0, l1, l2, l3]),
+        pblk: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+        len: u32::from_le_bytes([n0, n1, n2, n3]),
+        unwritten: flags == UNWRITTEN,
+    };
+    let sound = tag == MAP_EXTENT
+        && flags <= UNWRITTEN
+        && ino != 0
+        && extent.len != 0
+        && extent.len <= MAX_EXTENT_BLOCKS
+        && u64::from(extent.lblk) + u64::from(extent.len) <= MAX_FILE_BLOCKS.into()
+        && extent.pblk + u64::from(extent.len) <= MAX_VOLUME_BLOCKS;
+    sound.then_some(Op::MapExtent { ino, extent })
 }
 
 fn read_extent<'a>(head: &Head, from: &mut Cursor<'_>) -> Result<Op<'a>, FormatError> {

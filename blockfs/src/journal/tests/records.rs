@@ -380,3 +380,42 @@ fn growing() {
         assert!(volume.report.clean);
     }
 }
+
+/// Files of many extents come back from a checkpoint as they were, and can be changed.
+#[test]
+fn many_extents() {
+    let mut volume = fresh(512, true, 16);
+    let extents = |ino, step: u32| {
+        let extents = (0..600).map(move |nth| Extent {
+            lblk: nth * step,
+            pblk: 300 - u64::from(nth % 40),
+            len: 1,
+            unwritten: true,
+        });
+        extents
+            .map(move |extent| Op::MapExtent { ino, extent })
+            .collect::<Vec<_>>()
+    };
+    for (name, step) in [("a", 2), ("b", 3), ("c", 1)] {
+        let ino = volume.create(name);
+        let ops = extents(ino, step);
+        volume.tree.apply(&ops).unwrap();
+        volume.journal.append(&ops).unwrap();
+        volume.commit();
+    }
+    volume.checkpoint();
+    let mut reader = volume.reader();
+    assert_eq!(reader.report.records, 0);
+    assert_eq!(reader.tree.totals(), volume.tree.totals());
+    assert_eq!(reader.tree.state_hash(), volume.tree.state_hash());
+    let [ino, lblk, len] = [2, 501, 100];
+    let ops = [Op::UnmapRange {
+        ino: ino.into(),
+        lblk,
+        len,
+    }];
+    for tree in [&mut reader.tree, &mut volume.tree] {
+        tree.apply(&ops).unwrap();
+    }
+    assert_eq!(reader.tree.state_hash(), volume.tree.state_hash());
+}
