@@ -392,6 +392,11 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
         }
     }
 
+    /// Whether every block is free or some file's.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.freeing.is_empty() && self.ranges.is_empty()
+    }
+
     /// A queue that writes data.
     pub(crate) fn add_queue(&mut self) -> WriteCount {
         let count = WriteCount::default();
