@@ -4,6 +4,7 @@
 //! flushed. With a volatile cache it is written with FUA.
 
 use super::{Journal, JournalError, MetaTag, Tag};
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
 use crate::format::record::{RecordBuilder, Stamp};
 use driver::memory::DmaBuf;
@@ -55,6 +56,9 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             return Ok(());
         };
         // The flush that covers its data: the next if there are data that none covers.
+        if bugs::on(Bug::RecordWithoutFlush) {
+            self.dirty = false;
+        }
         if self.dirty {
             self.begin_flush()?;
         }
@@ -106,7 +110,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     let Some(taken) = buf.take() else {
                         return Ok(());
                     };
-                    let fua = self.limits.volatile_cache;
+                    let fua = self.limits.volatile_cache && !bugs::on(Bug::RecordWithoutFua);
                     match self.device.write(lba, taken, fua, MetaTag(Tag::Record)) {
                         Ok(()) => writing.stage = Stage::Written { crc },
                         Err(rejected) => {

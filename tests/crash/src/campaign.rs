@@ -2,6 +2,7 @@
 
 use crate::check::{Bounds, Violation, check};
 use crate::contents::Contents;
+use crate::faults;
 use crate::run::{Action, Rig, Run, Shape, run};
 use crate::states::Moment;
 use crate::workloads;
@@ -23,11 +24,23 @@ pub enum Set {
     D,
     /// What found bugs elsewhere.
     E,
+    /// Damaged metadata.
+    F,
+    /// Commands that fail.
+    G,
 }
 
 impl Set {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::A, Self::B, Self::C, Self::D, Self::E];
+    pub const ALL: [Self; 7] = [
+        Self::A,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::E,
+        Self::F,
+        Self::G,
+    ];
 }
 
 /// What was counted.
@@ -94,7 +107,7 @@ pub fn workload(set: Set, number: u64, seed: u64) -> (Vec<Action>, fastrand::Rng
                 nth(&mut rng, &singles),
             ]
         }
-        Set::C => vec![
+        Set::F | Set::G | Set::C => vec![
             nth(&mut rng, &singles),
             nth(&mut rng, &singles),
             nth(&mut rng, &syncs),
@@ -102,7 +115,7 @@ pub fn workload(set: Set, number: u64, seed: u64) -> (Vec<Action>, fastrand::Rng
             nth(&mut rng, &syncs),
             nth(&mut rng, &singles),
         ],
-        Set::D => workloads::random(&mut rng, 150),
+        Set::D => workloads::random(&mut rng, 300),
         Set::E => {
             let all = workloads::regressions();
             let len = all.len() as u64;
@@ -138,6 +151,19 @@ pub fn try_workload(
         })
     };
     let shape = Shape::of(rng.u64(..));
+    let faults = match set {
+        Set::F => Some(faults::corrupt(shape, &actions, domain, &mut rng)),
+        Set::G => Some(faults::fail_each(shape, &actions, domain, &mut rng)),
+        _ => None,
+    };
+    if let Some(result) = faults {
+        let states = result.map_err(|violation| fail(0, violation))?;
+        return Ok(Tally {
+            workloads: 1,
+            states,
+            ..Tally::default()
+        });
+    }
     let run = run(shape, rng.u64(..), domain, &workloads::setup(), &actions)
         .map_err(|error| fail(0, error.to_string()))?;
     let mut tally = Tally {

@@ -2,7 +2,7 @@
 
 use crate::contents::{Contents, Overlay};
 use crate::model::{Model, Seen, Sight, What, small};
-use crate::run::{Fs, Io, Rig, Run};
+use crate::run::{Action, Fs, Io, Rig, Run};
 use blockfs::format::op::Kind;
 use blockfs::fs::OpenOptions;
 use blockfs::journal::LoadMode;
@@ -17,6 +17,8 @@ pub type Violation = String;
 pub struct Bounds {
     /// Steps that are durable.
     pub synced: usize,
+    /// Steps that had ended.
+    pub ended: usize,
     /// Steps that had begun.
     pub begun: usize,
 }
@@ -27,14 +29,18 @@ impl Bounds {
     pub fn at(run: &Run, event: usize) -> Self {
         let mut bounds = Self {
             synced: 0,
+            ended: 0,
             begun: 0,
         };
         for (nth, step) in run.steps.iter().enumerate() {
             if step.events.0 <= event {
                 bounds.begun = nth + 1;
             }
-            if step.events.1 <= event && step.action.is_sync() {
-                bounds.synced = nth + 1;
+            if step.events.1 <= event {
+                bounds.ended = nth + 1;
+                if step.action.is_sync() {
+                    bounds.synced = nth + 1;
+                }
             }
         }
         bounds
@@ -111,17 +117,8 @@ pub fn check(
         .mount(LoadMode::ReadWrite)
         .map_err(|error| format!("O1: {}", chain(&error)))?;
     sound(&fs)?;
-    let sight = look(&fs)?;
-    // The state is that after some number of steps.
-    let steps = (bounds.synced..=bounds.begun)
-        .find(|&steps| model(run, steps).sight() == sight)
-        .ok_or_else(|| not_a_prefix(run, bounds, &sight))?;
     let mut io = rig.io(&fs).map_err(|error| error.to_string())?;
-    for (path, seen) in &sight {
-        if let What::File(size) = seen.what {
-            file(run, bounds, steps, path, size, &fs, &mut io)?;
-        }
-    }
+    prefix(run, bounds, &fs, &mut io)?;
     if thorough {
         usable(&fs, &mut io)?;
         let hash = fs.state_hash();
@@ -134,6 +131,32 @@ pub fn check(
         if again.state_hash() != hash {
             return Err("O6: mounted again, the state is another".into());
         }
+    }
+    Ok(())
+}
+
+/// O3 to O5: the state is that after some number of steps. Several may look the same from outside.
+///
+/// # Errors
+/// What is no such state.
+pub fn prefix(run: &Run, bounds: Bounds, fs: &Fs, io: &mut Io) -> Result<(), Violation> {
+    let sight = look(fs)?;
+    let mut broken = None;
+    let mut found = false;
+    for steps in bounds.synced..=bounds.begun {
+        if model(run, steps).sight() != sight {
+            continue;
+        }
+        match files(run, bounds, steps, &sight, fs, io) {
+            Ok(()) => {
+                found = true;
+                break;
+            }
+            Err(violation) => broken = Some(violation),
+        }
+    }
+    if !found {
+        return Err(broken.unwrap_or_else(|| not_a_prefix(run, bounds, &sight)));
     }
     Ok(())
 }
@@ -176,6 +199,24 @@ fn not_a_prefix(run: &Run, bounds: Bounds, sight: &Sight) -> Violation {
     )
 }
 
+/// The contents of all files.
+fn files(
+    run: &Run,
+    bounds: Bounds,
+    steps: usize,
+    sight: &Sight,
+    fs: &Fs,
+    io: &mut Io,
+) -> Result<(), Violation> {
+    for (path, seen) in sight {
+        if let What::File(size) = seen.what {
+            long_enough(run, bounds, steps, path, size)?;
+            file(run, bounds, steps, path, size, fs, io)?;
+        }
+    }
+    Ok(())
+}
+
 /// O3 and O5: each logical block of a file is one that it had since the last sync, or zero if it was
 /// changed since.
 fn file(
@@ -198,19 +239,28 @@ fn file(
         .find(path)
         .map_err(|_| "O4: no such path")?;
     let versions: Vec<_> = (bounds.synced..=bounds.begun)
-        .filter_map(|steps| model(run, steps).data(id))
+        .map(|steps| model(run, steps).data(id))
         .collect();
-    let changed = versions.iter().collect::<BTreeSet<_>>().len() > 1;
+    let changed = versions.iter().flatten().collect::<BTreeSet<_>>().len() > 1;
     let lba = run.shape.lba as usize;
     for (nth, block) in found.chunks(lba).enumerate() {
         let at = nth * lba;
-        let known = versions.iter().any(|data| {
+        // A durable write of these bytes that has ended is the oldest that may be found.
+        let oldest = durable_write(run, bounds, id, at as u64, block.len() as u64);
+        if oldest.is_some_and(|oldest| steps < oldest && grew(run, oldest, id)) {
+            return Err(format!(
+                "O3: {path}: the size of a durable write is not there ({bounds:?})"
+            ));
+        }
+        let skip = oldest.unwrap_or(0).saturating_sub(bounds.synced);
+        let known = versions.iter().skip(skip).flatten().any(|data| {
             block
                 .iter()
                 .enumerate()
                 .all(|(byte, &found)| found == data.get(at + byte).copied().unwrap_or(0))
         });
-        if !known && !(changed && block.iter().all(|&byte| byte == 0)) {
+        let zeroed = changed && oldest.is_none() && block.iter().all(|&byte| byte == 0);
+        if !known && !zeroed {
             let head = block.get(..block.len().min(8));
             return Err(format!(
                 "O3/O5: {path} at {at}: {head:x?} is no version of it since the last sync ({bounds:?})"
@@ -218,6 +268,66 @@ fn file(
         }
     }
     Ok(())
+}
+
+/// O3: a durable write that has ended is within the file, unless that was shortened since.
+fn long_enough(
+    run: &Run,
+    bounds: Bounds,
+    steps: usize,
+    path: &str,
+    size: u64,
+) -> Result<(), Violation> {
+    let id = model(run, steps)
+        .find(path)
+        .map_err(|_| "O4: no such path")?;
+    for nth in bounds.synced..bounds.ended {
+        let Action::Write {
+            path: written,
+            at,
+            len,
+            dsync: true,
+            ..
+        } = &run.steps[nth].action
+        else {
+            continue;
+        };
+        let same = model(run, nth).find(written) == Ok(id);
+        let mut later = run.steps[nth + 1..bounds.begun].iter();
+        let shortened = later.any(|step| matches!(step.action, Action::Truncate(..)));
+        if same && size < at + len && !shortened {
+            return Err(format!(
+                "O3: {path}: {size} bytes, and a durable write went further"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The last step that has ended and wrote all of these bytes of a file durably; steps count from 1.
+fn durable_write(run: &Run, bounds: Bounds, id: u32, from: u64, bytes: u64) -> Option<usize> {
+    (bounds.synced..bounds.ended)
+        .rev()
+        .find(|&nth| match &run.steps[nth].action {
+            Action::Write {
+                path,
+                at,
+                len,
+                dsync: true,
+                ..
+            } => {
+                let same = model(run, nth).find(path) == Ok(id);
+                same && *at <= from && from + bytes <= at + len
+            }
+            _ => false,
+        })
+        .map(|nth| nth + 1)
+}
+
+/// Whether a step made a file grow.
+fn grew(run: &Run, step: usize, id: u32) -> bool {
+    let len = |steps| model(run, steps).data(id).map(|data| data.len());
+    len(step) > len(step - 1)
 }
 
 /// O7: the volume can be used, and what is freed is free.

@@ -9,11 +9,13 @@
 //! | `run.rs` | workloads: the same actions on both |
 //! | `workloads.rs` | which actions |
 //! | `check.rs` | the promises, checked on one image |
+//! | `faults.rs` | damage, and commands that fail |
 //! | `campaign.rs` | sets of workloads, each checked in all its states |
 
 pub mod campaign;
 pub mod check;
 pub mod contents;
+pub mod faults;
 pub mod model;
 pub mod run;
 pub mod sim;

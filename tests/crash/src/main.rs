@@ -18,9 +18,13 @@ struct Options {
     /// Where the random numbers start
     #[arg(long, env = "DOORBELL_SEED")]
     seed: Option<u64>,
-    /// Repeat one workload: its set (A to E) and number
+    /// Repeat one workload: its set (A to G) and number
     #[arg(long, value_name = "SET:NUMBER", value_parser = parse_workload)]
     only: Option<(Set, u64)>,
+    /// Switch one bug on after the other, and see whether each is caught
+    #[cfg(feature = "seeded-bugs")]
+    #[arg(long)]
+    bugs: bool,
 }
 
 fn parse_workload(text: &str) -> Result<(Set, u64), String> {
@@ -29,16 +33,18 @@ fn parse_workload(text: &str) -> Result<(Set, u64), String> {
         .into_iter()
         .find(|known| format!("{known:?}") == set);
     let number = number.parse().map_err(|_| "the number is not one")?;
-    Ok((set.ok_or("the sets are A to E")?, number))
+    Ok((set.ok_or("the sets are A to G")?, number))
 }
 
 /// The part of all states that each set gets, in percent.
-const SHARES: [(Set, u64); 5] = [
+const SHARES: [(Set, u64); 7] = [
     (Set::E, 2),
     (Set::A, 18),
     (Set::B, 40),
     (Set::C, 20),
-    (Set::D, 20),
+    (Set::D, 14),
+    (Set::F, 3),
+    (Set::G, 3),
 ];
 
 fn main() -> ExitCode {
@@ -50,6 +56,10 @@ fn main() -> ExitCode {
             Ok(tally) => report(tally),
             Err(failure) => fail(&failure),
         };
+    }
+    #[cfg(feature = "seeded-bugs")]
+    if options.bugs {
+        return catch_bugs(seed);
     }
     let start = Instant::now();
     let mut total = Tally::default();
@@ -69,6 +79,45 @@ fn main() -> ExitCode {
         }
     }
     report(total)
+}
+
+/// What is tried on each bug, in turn, until it is caught.
+#[cfg(feature = "seeded-bugs")]
+const HUNT: [(Set, u64); 5] = [
+    (Set::E, 6_000),
+    (Set::A, 10_000),
+    (Set::C, 6_000),
+    (Set::D, 20_000),
+    (Set::B, 10_000),
+];
+
+#[cfg(feature = "seeded-bugs")]
+fn catch_bugs(seed: u64) -> ExitCode {
+    use blockfs::bugs::{Bug, set};
+    let mut caught = 0;
+    for bug in Bug::ALL {
+        let start = Instant::now();
+        set(Some(bug));
+        let found = HUNT
+            .into_iter()
+            .find_map(|(kind, states)| try_set(kind, states, seed).err());
+        set(None);
+        let took = start.elapsed().as_secs_f64();
+        match found {
+            Some(failure) => {
+                caught += 1;
+                let (kind, number) = failure.workload;
+                let text: String = failure.violation.chars().take(90).collect();
+                println!("{bug:?}: caught in {took:.1} s by {kind:?}:{number}: {text}");
+            }
+            None => println!("{bug:?}: NOT CAUGHT in {took:.1} s"),
+        }
+    }
+    println!("{caught} of {} seeded bugs caught", Bug::ALL.len());
+    match caught == Bug::ALL.len() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn report(total: Tally) -> ExitCode {

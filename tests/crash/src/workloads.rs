@@ -229,6 +229,29 @@ pub fn regressions() -> Vec<(&'static str, Vec<Action>)> {
             ],
         ),
         (
+            "generic/609: a durable write where the mapping is not durable yet",
+            vec![
+                write("/B/bar", 0, 4096, 60),
+                Action::Write {
+                    path: text("/B/bar"),
+                    at: 0,
+                    len: 4096,
+                    fill: 61,
+                    dsync: true,
+                },
+                write("/foo", 0, 4096, 62),
+            ],
+        ),
+        (
+            "generic/044: overwritten in place, then synced",
+            vec![
+                fsync("/A/bar"),
+                write("/A/bar", 0, 4096, 63),
+                fsync("/A/bar"),
+                write("/A/bar", 0, 4096, 64),
+            ],
+        ),
+        (
             "generic/536: no stale data behind the end",
             vec![
                 write("/A/bar", 0, 4096, 52),
