@@ -13,6 +13,11 @@
 //! - [`space`]: free space as runs, derived from the extents at mount.
 //! - [`tree`]: all metadata in memory: names, inodes, extents; plans and operations.
 
+#[cfg(feature = "seeded-bugs")]
+#[doc(hidden)]
+pub mod bugs;
+#[cfg(not(feature = "seeded-bugs"))]
+mod bugs;
 pub mod device;
 pub mod file;
 pub mod format;

@@ -13,6 +13,7 @@ declare -A ABOUT=(
     [readme]="the first command of README.md measures, in text and in JSON"
     [syscalls]="strace: no system call per I/O"
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
+    [crash]="power cuts of a simulated drive, and seeded bugs that they must find; --nightly: many more"
     [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
 )
 
@@ -82,6 +83,17 @@ suite_test() {
 suite_loom() {
     RUSTFLAGS="--cfg loom" cargo test --locked -p doorbell-blockfs --lib \
         --target-dir "$TARGET/loom" grace::model
+}
+
+# The campaign, then the same on a filesystem with one bug at a time, which is built apart.
+suite_crash() {
+    local states=1000000
+    [[ $NIGHTLY == 0 ]] || states=50000000
+    cargo run --locked -q --release -p doorbell-crash -- --states "$states" \
+        ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} || return
+    [[ ${#ARGUMENTS[@]} == 0 ]] || return 0
+    cargo run --locked -q --release -p doorbell-crash --features seeded-bugs \
+        --target-dir "$TARGET/seeded-bugs" -- --bugs
 }
 
 suite_doctest() {

@@ -25,6 +25,7 @@ mod write;
 
 pub use blocking::Blocking;
 
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
 use crate::fs::core::{Shared, VolumeId, WriteCount};
 use crate::fs::{File, FsError, Refused};
@@ -283,6 +284,7 @@ where
             let inside = offset.checked_add(len).is_some_and(|end| end <= size);
             // Durable at once only if the mapping is: otherwise its record has to be written.
             let durable = !flags.dsync
+                || bugs::on(Bug::DurableWriteOfNewMapping)
                 || file.inode.map_txid.load(Ordering::Relaxed)
                     <= self.back.shared.durable.load(Ordering::Relaxed);
             if inside && !slow && durable {
@@ -292,7 +294,7 @@ where
                     Err(_) => one_piece(map, offset, len),
                 };
                 if let Some(addr) = addr {
-                    let fua = flags.dsync && self.fua;
+                    let fua = flags.dsync && self.fua && !bugs::on(Bug::DurableWriteWithoutFua);
                     let inner = Inner::Single(ctx, pass.durable(fua));
                     let tag = Tag(Tracked::submit(&self.stat, Kind::Write, len, inner));
                     let lba = Lba(addr >> self.lba_shift);

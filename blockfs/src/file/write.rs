@@ -7,6 +7,7 @@ use super::Tag;
 use super::op::{At, Hands, Outcome};
 use super::read::small;
 use super::script::{Io, Script, copy};
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
 use crate::format::BLOCK_BYTES;
 use crate::format::op::{Extent, Ino};
@@ -218,6 +219,10 @@ impl Write {
         if self.is_aligned(at.lba_shift) {
             let ios = self.ios(ino, at, &self.bytes())?;
             self.stage = Stage::Data(Script::new(ios, hands.buf.take()));
+            if bugs::on(Bug::RecordBeforeData) {
+                self.change(ino, at)?;
+                at.core.journal.commit();
+            }
             return Ok(true);
         }
         let core = &mut *at.core;
@@ -248,11 +253,11 @@ impl Write {
             // A logical block has at most 4096 bytes.
             let len = u32::try_from(lba).unwrap_or(u32::MAX);
             match address(&written, from) {
-                Some((addr, _)) => Io::Read {
+                Some((addr, _)) if !bugs::on(Bug::PartialBlockNotRead) => Io::Read {
                     lba: addr >> at.lba_shift,
                     len,
                 },
-                None => Io::Zeros { len },
+                _ => Io::Zeros { len },
             }
         };
         let last = span.end - lba;
@@ -326,7 +331,11 @@ impl Write {
                 from += len;
             }
         }
-        for edge in &plan.zero {
+        let zero = match bugs::on(Bug::NewBlockNotZeroed) {
+            true => &[],
+            false => &plan.zero[..],
+        };
+        for edge in zero {
             // What the buffer covers is zero there.
             let before = edge.start..edge.end.min(span.start);
             let after = edge.start.max(span.end)..edge.end;
@@ -343,7 +352,9 @@ impl Write {
         D: BlockDevice<MetaTag>,
     {
         let core = &mut *at.core;
-        core.journal.data_written();
+        if !bugs::on(Bug::DataNotFlushed) {
+            core.journal.data_written();
+        }
         let new = std::mem::take(&mut self.new);
         let mut txid = core.journal.last();
         let mut from = self.offset;

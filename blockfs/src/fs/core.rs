@@ -6,10 +6,11 @@
 use super::error::FsError;
 use super::open::OpenFiles;
 use super::ranges::{RangeLock, Ranges};
+use crate::bugs::{self, Bug};
 use crate::device::{BlockDevice, Limits};
 use crate::format::BLOCK_BYTES;
 use crate::format::geometry::{BlockRange, Geometry};
-use crate::format::op::{Extent, Ino, MAX_EXTENT_BLOCKS};
+use crate::format::op::{Extent, Ino, MAX_EXTENT_BLOCKS, Op};
 use crate::grace::{Flights, Grace, Periods, Ticket};
 use crate::journal::{FlushId, Journal, MetaTag, Txid};
 use crate::space::{Goal, Request, Source, Space, Token};
@@ -211,16 +212,17 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
         self.writable()?;
         self.journal.fits(&plan.ops)?;
         let effects = self.tree.apply(&plan.ops)?;
-        let txid = self
-            .journal
-            .append(&plan.ops)
-            .map_err(|error| FsError::Stopped(Arc::new(error)))?;
+        let txid = self.append(&plan.ops)?;
         for &ino in &effects.touched {
             let map = self.tree.file_map(ino).ok();
             self.open.publish(ino, map, txid, &mut self.periods);
         }
         if !effects.freed.is_empty() {
             let token = self.space.free(&effects.freed)?;
+            if bugs::on(Bug::BlocksReusedAtOnce) {
+                let _ = self.space.release(token);
+                return Ok(txid);
+            }
             let ticket = self.periods.ticket(Flights::All);
             self.freeing.push_back(Freeing {
                 txid,
@@ -229,6 +231,22 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
             });
         }
         Ok(txid)
+    }
+
+    fn append(&mut self, ops: &[Op<'_>]) -> Result<Txid, FsError> {
+        let stopped = |error| FsError::Stopped(Arc::new(error));
+        if bugs::on(Bug::ChangeInSeveralRecords) {
+            let mut last = self.journal.last();
+            for op in ops {
+                last = self
+                    .journal
+                    .append(std::slice::from_ref(op))
+                    .map_err(stopped)?;
+                self.journal.cut();
+            }
+            return Ok(last);
+        }
+        self.journal.append(ops).map_err(stopped)
     }
 
     /// That changes are still accepted.
@@ -393,6 +411,11 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
         }
     }
 
+    /// Whether every block is free or some file's.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.freeing.is_empty() && self.ranges.is_empty()
+    }
+
     /// A queue that writes data.
     pub(crate) fn add_queue(&mut self) -> WriteCount {
         let count = WriteCount::default();
@@ -436,6 +459,9 @@ impl<D: BlockDevice<MetaTag>> Core<D> {
 
     /// Whether a sync is done.
     pub(crate) fn synced(&self, point: SyncPoint) -> Result<bool, FsError> {
+        if bugs::on(Bug::SyncAnswersAtOnce) {
+            return Ok(true);
+        }
         let flushed = point.flush.is_none_or(|flush| self.journal.flushed(flush));
         if flushed && point.txid <= self.journal.durable() {
             return Ok(true);

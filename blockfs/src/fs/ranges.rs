@@ -43,6 +43,11 @@ impl Ranges {
         }
     }
 
+    /// Whether nobody works on any file.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Whether nobody works on this file.
     pub(crate) fn is_idle(&self, ino: Ino) -> bool {
         !self.held.contains_key(&ino)

@@ -3,7 +3,9 @@
 use super::commit::full;
 use super::mkfs::superblock_block;
 use super::{Journal, JournalError, MetaTag, Tag};
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
+use crate::format::Twin;
 use crate::format::checkpoint::{CheckpointWriter, PAGE_BYTES, Place, Written};
 use crate::format::geometry::Geometry;
 use crate::format::ring::RingPos;
@@ -64,6 +66,9 @@ enum Stage {
 impl<D: BlockDevice<MetaTag>> Journal<D> {
     pub(super) fn go_on_checkpoint(&mut self, tree: &mut Tree) -> Result<(), JournalError> {
         if self.checkpoint.is_none() {
+            if bugs::on(Bug::RingOverwritten) {
+                self.ring.release_to(self.ring.head());
+            }
             if self.ring.used() * 2 > self.ring.shape().bytes() {
                 self.checkpoint_wanted = true;
             }
@@ -90,10 +95,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         let place = Place {
             identity: self.identity,
             epoch: self.superblock.epoch + 1,
-            slot: self
-                .superblock
-                .geometry
-                .slot(self.superblock.checkpoint.slot.other()),
+            slot: self.superblock.geometry.slot(self.next_slot()),
         };
         tree.begin_snapshot();
         let start = (self.durable == txid).then(|| (self.ring.head(), self.last_crc));
@@ -114,6 +116,15 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             chunks: (0, 1 + tree.totals().metadata_bytes / CHUNK_BYTES as u64),
             stage: Stage::Pages,
         });
+    }
+
+    /// The slot of the next checkpoint: not the one that is in force.
+    fn next_slot(&self) -> Twin {
+        let active = self.superblock.checkpoint.slot;
+        match bugs::on(Bug::ActiveSlotOverwritten) {
+            true => active,
+            false => active.other(),
+        }
     }
 
     /// A record has become durable.
@@ -144,8 +155,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     }
                     // Data, too: what the checkpoint says of them may be in no record.
                     let flush = match self.limits.volatile_cache {
-                        true => self.flushes.begun + 1,
-                        false => 0,
+                        true if !bugs::on(Bug::CheckpointNotFlushed) => self.flushes.begun + 1,
+                        _ => 0,
                     };
                     self.flushes.wanted = self.flushes.wanted.max(flush);
                     checkpoint.stage = Stage::Flush(flush);
@@ -296,7 +307,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         next.label = checkpoint.label;
         next.geometry = checkpoint.geometry;
         next.checkpoint = ActiveCheckpoint {
-            slot: self.superblock.checkpoint.slot.other(),
+            slot: self.next_slot(),
             pages,
             root_crc,
             epoch: checkpoint.place.epoch,
@@ -308,6 +319,15 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
             prev_crc,
             known_txid: self.durable.max(checkpoint.txid),
         };
+        if bugs::on(Bug::ReplayStartsLate) {
+            next.journal.txid += 1;
+        }
+        if bugs::on(Bug::ReplayStartNotMoved) {
+            next.journal = self.superblock.journal;
+        }
+        if bugs::on(Bug::KnownRecordTooHigh) {
+            next.journal.known_txid += 1;
+        }
         next.clean = self.closing;
         let lba = Geometry::superblock_lba(self.identity.lba_size, next.copy());
         if self.write_block(&next, lba, Tag::Superblock)? {

@@ -5,6 +5,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::{Journal, JournalError, MetaTag, Tag};
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
 use crate::format::record::{RecordBuilder, Stamp};
 use driver::memory::DmaBuf;
@@ -60,6 +61,9 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         let Some((txid, record)) = self.queue.pop_front() else {
             return Ok(());
         };
+        if bugs::on(Bug::RecordWithoutFlush) {
+            self.dirty = false;
+        }
         let flush = self.covering();
         self.writing = Some(Writing {
             txid,
@@ -107,8 +111,8 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
                     let Some(taken) = buf.take() else {
                         return Ok(());
                     };
-                    let (fua, tag) = (self.limits.volatile_cache, self.tag(Tag::Record));
-                    match self.device.write(lba, taken, fua, tag) {
+                    let fua = self.limits.volatile_cache && !bugs::on(Bug::RecordWithoutFua);
+                    match self.device.write(lba, taken, fua, self.tag(Tag::Record)) {
                         Ok(()) => writing.stage = Stage::Written { crc },
                         Err(rejected) => {
                             *buf = full(rejected)?;

@@ -2,6 +2,7 @@
 
 use super::wire::Wire;
 use super::{JournalError, MetaTag};
+use crate::bugs::{self, Bug};
 use crate::device::BlockDevice;
 use crate::format::checkpoint::{CheckpointReader, PAGE_BYTES, Place};
 use crate::format::geometry::{Geometry, SUPERBLOCK_B_BLOCK};
@@ -166,7 +167,14 @@ pub(super) fn replay<D: BlockDevice<MetaTag>>(
         |offset, bytes| window.read(offset, bytes),
         |record, _| {
             let ops: Result<Vec<Op<'_>>, FormatError> = record.ops().collect();
-            tree.apply(&ops?)?;
+            let mut ops = ops?;
+            if bugs::on(Bug::AttributesNotReplayed) {
+                ops.retain(|op| !matches!(op, Op::SetXattr { .. } | Op::ConvertRange { .. }));
+            }
+            if bugs::on(Bug::RemovalNotReplayed) {
+                ops.retain(|op| !matches!(op, Op::RemoveDirent { .. }));
+            }
+            tree.apply(&ops)?;
             Ok(())
         },
     )

@@ -5,7 +5,19 @@
 //! | `sim.rs` | a simulated drive: blockfs's device trait on the project's media model |
 //! | `contents.rs` | what the drive holds: media, or an image with changes laid over it |
 //! | `states.rs` | from a log of commands to the images that a cut may leave |
+//! | `model.rs` | a reference filesystem in memory |
+//! | `run.rs` | workloads: the same actions on both |
+//! | `workloads.rs` | which actions |
+//! | `check.rs` | the promises, checked on one image |
+//! | `faults.rs` | damage, and commands that fail |
+//! | `campaign.rs` | sets of workloads, each checked in all its states |
 
+pub mod campaign;
+pub mod check;
 pub mod contents;
+pub mod faults;
+pub mod model;
+pub mod run;
 pub mod sim;
 pub mod states;
+pub mod workloads;

@@ -408,8 +408,10 @@ impl<T> BlockDevice<T> for SimQueue<T> {
 
     fn poll(&mut self, mut each: impl FnMut(Completion<T>)) -> usize {
         let mut inner = self.drive.lock();
-        // Time passes to the next end, if this queue waits for one.
+        // Time passes to the next end, if this queue waits for one; not always at once, so that more is
+        // done meanwhile.
         if !self.slots.is_empty()
+            && inner.rng.bool()
             && inner.ended.get(&self.id).is_none_or(Vec::is_empty)
             && let Some((&(next, _), _)) = inner.under_way.first_key_value()
         {

@@ -5,6 +5,7 @@
 //! The blocks behind the end may be reserved, but are never written.
 
 use super::{Plan, Room};
+use crate::bugs::{self, Bug};
 use crate::format::BLOCK_BYTES;
 use crate::format::op::{Attrs, Extent, Ino, MAX_FILE_BLOCKS, MAX_FILE_BYTES, Op};
 use crate::tree::extents::{ExtentMap, end};
@@ -56,6 +57,7 @@ impl Tree {
         if file
             .parts(range.start, range.end)
             .any(|extent| extent.unwritten)
+            && !bugs::on(Bug::ConversionForgotten)
         {
             let (lblk, len) = op_range(&range)?;
             ops.push(Op::ConvertRange { ino, lblk, len });
@@ -142,7 +144,10 @@ impl Tree {
         match mode {
             Fallocate::Punch => {
                 self.fills_nothing(new)?;
-                if !inner.is_empty() && file.parts(inner.start, inner.end).next().is_some() {
+                if !inner.is_empty()
+                    && file.parts(inner.start, inner.end).next().is_some()
+                    && !bugs::on(Bug::PunchForgotten)
+                {
                     let (lblk, len) = op_range(&inner)?;
                     ops.push(Op::UnmapRange { ino, lblk, len });
                 }
