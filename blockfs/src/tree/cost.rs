@@ -36,13 +36,18 @@ pub(super) const fn label(label: &[u8]) -> u64 {
 
 /// All of an inode but its being an orphan and the names in it.
 pub(super) fn inode(inode: &Inode) -> u64 {
-    let body = match &inode.body {
-        Body::File(extents) => extents.count() * EXTENT,
+    let extents = inode.file().map_or(0, |extents| extents.count() * EXTENT);
+    node(inode) + extents
+}
+
+/// An inode without its extents, too.
+pub(super) fn node(inode: &Inode) -> u64 {
+    let target = match &inode.body {
         Body::Symlink(target) if !target.is_empty() => symlink(target),
-        Body::Symlink(_) | Body::Directory(_) => 0,
+        _ => 0,
     };
     let xattrs: u64 = inode.xattrs().map(|(name, value)| xattr(name, value)).sum();
-    INODE + body + xattrs
+    INODE + target + xattrs
 }
 
 /// By how much `op` makes a checkpoint longer at most, and shorter at least.

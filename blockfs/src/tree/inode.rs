@@ -45,6 +45,21 @@ impl Inode {
         }
     }
 
+    /// A copy with the names in it left out; extents are shared.
+    pub(super) fn without_names(&self) -> Self {
+        Self {
+            core: self.core,
+            body: match &self.body {
+                Body::File(extents) => Body::File(extents.clone()),
+                Body::Directory(_) => Body::Directory(Directory::default()),
+                Body::Symlink(target) => Body::Symlink(target.clone()),
+            },
+            xattrs: self.xattrs.clone(),
+            names: self.names,
+            parents: self.parents,
+        }
+    }
+
     pub(super) const fn directory(&self) -> Option<&Directory> {
         match &self.body {
             Body::Directory(directory) => Some(directory),
@@ -106,6 +121,11 @@ impl Directory {
 
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// The cookie of the entry that is added next.
+    pub(super) const fn next_cookie(&self) -> u64 {
+        self.next_cookie
     }
 
     /// A name that is not there yet, as the youngest.

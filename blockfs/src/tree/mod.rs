@@ -14,6 +14,7 @@
 //! | `plan/` | from requests to operations |
 //! | `resolve.rs`, `query.rs` | paths; stat, readdir, extents |
 //! | `snapshot.rs` | the operations of a checkpoint; the state's hash |
+//! | `frozen.rs` | the same of one moment, while records go on |
 //! | `check.rs` | the structural rules of fsck |
 //! | `cost.rs` | what a checkpoint takes |
 //! | `error.rs` | what does not fit, and what POSIX refuses |
@@ -25,6 +26,7 @@ mod cost;
 mod error;
 mod extents;
 mod file_map;
+mod frozen;
 mod inode;
 mod plan;
 mod query;
@@ -123,7 +125,7 @@ pub struct Tree {
     /// For [`Tree::load`], so that it takes memory once.
     spare: step::Txn,
     /// A checkpoint that is being handed out.
-    frozen: Option<snapshot::Frozen>,
+    frozen: Option<Box<frozen::Frozen>>,
 }
 
 impl Tree {

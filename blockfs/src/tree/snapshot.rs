@@ -2,55 +2,10 @@
 
 use super::Tree;
 use super::inode::{Body, Inode};
-use crate::format::FormatError;
 use crate::format::op::{Dirent, Ino, Op};
 use std::hash::{DefaultHasher, Hasher};
 
-/// A state that is being handed out: its operations, in bytes.
-#[derive(Debug)]
-pub(super) struct Frozen {
-    bytes: Vec<u8>,
-    at: usize,
-}
-
 impl Tree {
-    /// Keeps the state as it is now, to be handed out by [`Tree::continue_snapshot`].
-    pub fn begin_snapshot(&mut self) {
-        let mut bytes = Vec::new();
-        for op in self.snapshot() {
-            // What is in the state was checked by the same function when it came in.
-            let _ = op.encode(&mut bytes);
-        }
-        self.frozen = Some(Frozen { bytes, at: 0 });
-    }
-
-    /// Hands out the next operations of that state, about `budget_bytes` of them; whether these were
-    /// the last.
-    ///
-    /// # Errors
-    /// What `each` returns.
-    pub fn continue_snapshot<E: From<FormatError>>(
-        &mut self,
-        budget_bytes: usize,
-        mut each: impl FnMut(&Op<'_>) -> Result<(), E>,
-    ) -> Result<bool, E> {
-        let Some(frozen) = &mut self.frozen else {
-            return Ok(true);
-        };
-        let stop = frozen.at.saturating_add(budget_bytes);
-        while frozen.at < frozen.bytes.len().min(stop) {
-            let rest = frozen.bytes.get(frozen.at..).unwrap_or(&[]);
-            let (op, len) = Op::decode(rest, frozen.at as u64)?;
-            each(&op)?;
-            frozen.at += len;
-        }
-        let all = frozen.at >= frozen.bytes.len();
-        if all {
-            self.frozen = None;
-        }
-        Ok(all)
-    }
-
     /// The operations that build this state on an empty tree, by [`Tree::load`]. Directories keep
     /// the order in which they are listed.
     pub fn snapshot(&self) -> impl Iterator<Item = Op<'_>> {
@@ -99,7 +54,7 @@ impl Tree {
     fn nodes(&self) -> impl Iterator<Item = Op<'_>> {
         self.inodes
             .iter()
-            .flat_map(|(&ino, inode)| node(ino, inode))
+            .flat_map(|(&ino, inode)| node(ino, inode).chain(extents(ino, inode)))
     }
 
     fn rest(&self) -> impl Iterator<Item = Op<'_>> {
@@ -111,8 +66,8 @@ impl Tree {
     }
 }
 
-/// An inode and what it has, but for names.
-fn node(ino: Ino, inode: &Inode) -> impl Iterator<Item = Op<'_>> {
+/// An inode and what it has, but for names and extents.
+pub(super) fn node(ino: Ino, inode: &Inode) -> impl Iterator<Item = Op<'_>> {
     let target = match &inode.body {
         Body::Symlink(target) if !target.is_empty() => Some(&**target),
         _ => None,
@@ -121,11 +76,13 @@ fn node(ino: Ino, inode: &Inode) -> impl Iterator<Item = Op<'_>> {
     let xattrs = inode
         .xattrs()
         .map(move |(name, value)| Op::SetXattr { ino, name, value });
-    let extents = inode.file().into_iter().flat_map(|file| file.from(0));
-    let extents = extents.map(move |extent| Op::MapExtent { ino, extent });
     [Op::CreateInode(inode.core)]
         .into_iter()
         .chain(target)
         .chain(xattrs)
-        .chain(extents)
+}
+
+fn extents(ino: Ino, inode: &Inode) -> impl Iterator<Item = Op<'_>> {
+    let extents = inode.file().into_iter().flat_map(|file| file.from(0));
+    extents.map(move |extent| Op::MapExtent { ino, extent })
 }

@@ -129,6 +129,8 @@ impl Tree {
         if inode.names > 0 || !empty || ino == ROOT_INO {
             return Err(TreeError::InUse { ino });
         }
+        self.keep_node(ino);
+        self.keep_orphan(ino);
         let orphan = self.orphans.remove(&ino);
         if orphan {
             self.sub_bytes(cost::ORPHAN);
@@ -145,6 +147,7 @@ impl Tree {
     }
 
     fn set_attr(&mut self, ino: Ino, attrs: &Attrs, txn: &mut Txn) -> Result<(), TreeError> {
+        self.keep_node(ino);
         let inode = self.known(ino)?;
         if attrs.size.is_some() && inode.core.kind != Kind::File {
             return Err(wrong_kind(ino, Kind::File));
@@ -193,6 +196,7 @@ impl Tree {
             name,
         } = dirent;
         self.check_target(dirent)?;
+        self.keep_end(dir);
         let directory = self.known_dir(dir)?;
         if directory.get(name).is_some() {
             let name = name.into();
@@ -217,6 +221,7 @@ impl Tree {
 
     fn remove_dirent(&mut self, dir: Ino, name: &[u8], txn: &mut Txn) -> Result<(), TreeError> {
         let old = self.entry(dir, name)?;
+        self.keep_entry(dir, name, old);
         self.known_dir(dir)?.remove(name);
         self.detach(dir, old);
         self.totals.dirents = self.totals.dirents.saturating_sub(1);
@@ -243,6 +248,7 @@ impl Tree {
         } = dirent;
         self.check_target(dirent)?;
         let old = self.entry(dir, name)?;
+        self.keep_entry(dir, name, old);
         let entry = Entry { ino, kind, ..old };
         self.known_dir(dir)?.put(name, entry);
         self.detach(dir, old);
@@ -347,6 +353,7 @@ impl Tree {
         ino: Ino,
         change: impl FnOnce(&mut ExtentMap) -> T,
     ) -> Result<T, TreeError> {
+        self.keep_node(ino);
         let file = self.known_file(ino)?;
         let (count, blocks) = (file.count(), file.blocks());
         let result = change(file);
@@ -360,6 +367,7 @@ impl Tree {
     }
 
     fn set_symlink(&mut self, ino: Ino, target: &[u8], txn: &mut Txn) -> Result<(), TreeError> {
+        self.keep_node(ino);
         match &mut self.known(ino)?.body {
             Body::Symlink(old) if old.is_empty() => *old = target.into(),
             Body::Symlink(_) => return Err(TreeError::TargetSet { ino }),
@@ -377,6 +385,7 @@ impl Tree {
         value: &[u8],
         txn: &mut Txn,
     ) -> Result<(), TreeError> {
+        self.keep_node(ino);
         let xattrs = self.known(ino)?.xattrs.get_or_insert_default();
         let old = xattrs.insert(name.into(), value.into());
         self.sub_bytes(old.as_ref().map_or(0, |old| cost::xattr(name, old)));
@@ -387,6 +396,7 @@ impl Tree {
     }
 
     fn remove_xattr(&mut self, ino: Ino, name: &[u8], txn: &mut Txn) -> Result<(), TreeError> {
+        self.keep_node(ino);
         let inode = self.known(ino)?;
         let old = inode.xattrs.as_mut().and_then(|xattrs| xattrs.remove(name));
         let Some(old) = old else {
@@ -402,6 +412,7 @@ impl Tree {
 
     fn set_orphan(&mut self, ino: Ino, orphan: bool, txn: &mut Txn) -> Result<(), TreeError> {
         self.known(ino)?;
+        self.keep_orphan(ino);
         let changed = if orphan {
             self.orphans.insert(ino)
         } else {

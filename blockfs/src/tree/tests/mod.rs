@@ -2,6 +2,7 @@
 //! after it, and the free space.
 
 mod data;
+mod frozen;
 mod model;
 mod names;
 mod records;

@@ -16,7 +16,7 @@ enum Node {
 }
 
 #[derive(Debug)]
-struct Model {
+pub(super) struct Model {
     nodes: BTreeMap<Ino, Node>,
     next: Ino,
 }
@@ -28,7 +28,7 @@ fn fail(error: PosixError) -> Done {
 }
 
 impl Model {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             nodes: BTreeMap::from([(ROOT, Node::Dir(BTreeMap::new()))]),
             next: 2,
@@ -299,7 +299,7 @@ fn is_open(ino: Ino, salt: u64) -> bool {
 }
 
 #[derive(Clone, Debug)]
-struct Step {
+pub(super) struct Step {
     what: u8,
     inodes: [u64; 2],
     names: [u8; 2],
@@ -307,7 +307,7 @@ struct Step {
     bytes: (u64, u64),
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
     let offset = prop_oneof![0..200_000u64, (0..48u64).prop_map(|block| block * BLOCK)];
     let len = prop_oneof![0..50_000u64, (0..12u64).prop_map(|block| block * BLOCK)];
     (
@@ -334,7 +334,7 @@ const FALLOCATE: [Fallocate; 5] = [
     Fallocate::ZeroKeepSize,
 ];
 
-fn run(world: &mut World, model: &mut Model, step: &Step) {
+pub(super) fn run(world: &mut World, model: &mut Model, step: &Step) {
     let [a, b] = step.inodes.map(|ino| 1 + ino % model.next);
     let texts = step.names.map(|name| vec![b'a' + name]);
     let (x, y) = (&texts[0][..], &texts[1][..]);
