@@ -364,6 +364,8 @@ impl ExtentMap {
                 keys.copy_within(range.end..*len, range.start);
                 places.copy_within(range.end..*len, range.start);
                 *len -= range.len();
+                // A look-up reads the first even if there is none: it must find no blocks there.
+                places[*len..].fill(Place::default());
             }
             Form::Chunked { firsts, chunks } => {
                 let start = firsts.partition_point(|&key| u64::from(key) <= from);
