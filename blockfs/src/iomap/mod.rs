@@ -72,5 +72,5 @@ pub use error::{Corruption, MapError};
 pub use iter::{IomapIter, STALE_LIMIT, Step};
 pub use mapping::{Mapping, MappingFlags, MappingKind};
 pub use op::{OpFlags, Request};
-pub use ops::{Begun, Ended, MapOps};
+pub use ops::{Begun, Ended, MapOps, Short};
 pub use simple::{SimpleError, SimpleLimits, SimpleRead, read_simple};

@@ -36,6 +36,15 @@ pub trait MapOps {
     /// The filesystem's. There will be no `end` then: it has undone what it did.
     fn begin(&mut self, request: Request) -> Result<Begun<Self::Private, Self::Held>, Self::Error>;
 
+    /// For [`read_simple`](super::read_simple): where `len` bytes at `pos` are, which lie within the
+    /// file's size, if `begin` would answer with one mapping of data that covers them. For maps that
+    /// are looked up faster without making the mapping.
+    #[inline]
+    fn short(&self, pos: u64, len: u64) -> Short {
+        let _ = (pos, len);
+        Short::Unknown
+    }
+
     /// Finishes what `begin` began: exactly once for each `begin` that succeeded.
     ///
     /// # Errors
@@ -69,6 +78,11 @@ impl<O: MapOps> MapOps for &mut O {
     }
 
     #[inline]
+    fn short(&self, pos: u64, len: u64) -> Short {
+        (**self).short(pos, len)
+    }
+
+    #[inline]
     fn end(&mut self, ended: Ended<'_, O::Private, O::Held>) -> Result<(), O::Error> {
         (**self).end(ended)
     }
@@ -77,6 +91,20 @@ impl<O: MapOps> MapOps for &mut O {
     fn inline_data(held: &O::Held) -> &[u8] {
         O::inline_data(held)
     }
+}
+
+/// What [`MapOps::short`] answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// All of it is data, from `addr` of the device on, in bytes, with the cookie 0.
+    Mapped {
+        /// Where.
+        addr: u64,
+    },
+    /// It is anything else.
+    NotSimple,
+    /// Only `begin` knows.
+    Unknown,
 }
 
 /// What `begin` answers with.

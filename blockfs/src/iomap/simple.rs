@@ -4,7 +4,7 @@ use super::check;
 use super::error::MapError;
 use super::mapping::MappingKind;
 use super::op::{OpFlags, Request};
-use super::ops::MapOps;
+use super::ops::{MapOps, Short};
 use std::mem::needs_drop;
 
 /// Which reads may take the short path.
@@ -109,6 +109,17 @@ pub fn read_simple<O: MapOps, F>(
     // An overflowing range is not within the file; the general path says so.
     if !matches!(pos.checked_add(len), Some(end) if end <= ops.size()) {
         return Err(SimpleError::NotSimple);
+    }
+    match ops.short(pos, len) {
+        Short::Mapped { addr } => {
+            return Ok(SimpleRead {
+                addr,
+                cookie: 0,
+                flight,
+            });
+        }
+        Short::NotSimple => return Err(SimpleError::NotSimple),
+        Short::Unknown => {}
     }
     let request = Request { pos, len, op };
     let begun = ops.begin(request).map_err(SimpleError::Failed)?;

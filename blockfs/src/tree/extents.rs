@@ -7,13 +7,14 @@
 use crate::format::op::{Extent, MAX_EXTENT_BLOCKS};
 use std::sync::Arc;
 
+mod find;
 #[cfg(test)]
 mod tests;
 
 /// Extents that need no memory of their own.
 const INLINE: usize = 8;
 /// Extents in a chunk.
-const CHUNK: usize = 256;
+const CHUNK: usize = 512;
 
 /// An extent without its key: 48 bits of address, 31 of length, and one for "unwritten".
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,20 +119,6 @@ pub(super) enum Found {
     Extent(Extent),
     /// Nothing, from here to there; to the end of all if there is no end.
     Hole { from: u64, to: Option<u64> },
-}
-
-/// How many of `keys`, which are in order, are not greater than `key`: a search without a branch that
-/// could be mispredicted.
-#[inline]
-fn not_greater(keys: &[u32], key: u32) -> usize {
-    let (mut base, mut left) = (0, keys.len());
-    while left > 1 {
-        let half = left / 2;
-        let there = keys.get(base + half).is_some_and(|&other| other <= key);
-        base = std::hint::select_unpredictable(there, base + half, base);
-        left -= half;
-    }
-    base + usize::from(keys.get(base).is_some_and(|&other| other <= key))
 }
 
 impl ExtentMap {
@@ -269,31 +256,15 @@ impl ExtentMap {
     }
 
     /// The extent that has block `lblk`, or the hole there as [`from`, `to`).
-    #[inline]
     pub(super) fn look_up(&self, lblk: u32) -> Found {
-        let (keys, places) = match &self.form {
-            Form::Inline { len, keys, places } => (&keys[..*len], &places[..*len]),
-            Form::Chunked { firsts, chunks } => {
-                // The first chunk has the place of what comes before all.
-                let chunk = not_greater(firsts, lblk).saturating_sub(1);
-                match chunks.get(chunk) {
-                    Some(chunk) => (&chunk.keys[..], &chunk.places[..]),
-                    None => (&[][..], &[][..]),
-                }
-            }
-        };
-        let at = not_greater(keys, lblk).wrapping_sub(1);
-        if let (Some(&key), Some(place)) = (keys.get(at), places.get(at)) {
-            let len = place.len_unwritten & !UNWRITTEN;
-            if lblk - key < len {
-                return Found::Extent(place.extent(key));
-            }
+        let next = self.from(lblk.into()).next();
+        match next.filter(|extent| extent.lblk <= lblk) {
+            Some(extent) => Found::Extent(extent),
+            None => self.hole_at(lblk),
         }
-        self.hole_at(lblk)
     }
 
     /// The hole that block `lblk` is in.
-    #[inline(never)]
     fn hole_at(&self, lblk: u32) -> Found {
         let (chunk, at) = self.locate(lblk);
         let before = at.checked_sub(1).and_then(|at| self.get(chunk, at));
@@ -393,6 +364,8 @@ impl ExtentMap {
                 keys.copy_within(range.end..*len, range.start);
                 places.copy_within(range.end..*len, range.start);
                 *len -= range.len();
+                // A look-up reads the first even if there is none: it must find no blocks there.
+                places[*len..].fill(Place::default());
             }
             Form::Chunked { firsts, chunks } => {
                 let start = firsts.partition_point(|&key| u64::from(key) <= from);

@@ -5,7 +5,7 @@ use super::inode::Body;
 use super::{PosixError, Tree};
 use crate::format::BLOCK_BYTES;
 use crate::format::op::{Ino, MAX_FILE_BYTES};
-use crate::iomap::{Begun, MapError, MapOps, Mapping, Request};
+use crate::iomap::{Begun, MapError, MapOps, Mapping, Request, Short};
 
 /// Where a file's bytes are. It shares the extents with the tree that it was made from.
 ///
@@ -25,10 +25,60 @@ use crate::iomap::{Begun, MapError, MapOps, Mapping, Request};
 pub struct FileMap {
     size: u64,
     slow_writes: bool,
+    /// The first extent, or nothing: most files have no other.
+    first: Run,
     extents: ExtentMap,
 }
 
+/// Written blocks, all in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    offset: u64,
+    length: u64,
+    addr: u64,
+}
+
 impl FileMap {
+    fn new(size: u64, extents: &ExtentMap) -> Self {
+        let first = extents.from(0).next().filter(|first| !first.unwritten);
+        let first = first.map_or(Run::default(), |first| Run {
+            offset: u64::from(first.lblk) * BLOCK_BYTES,
+            length: u64::from(first.len) * BLOCK_BYTES,
+            addr: first.pblk * BLOCK_BYTES,
+        });
+        Self {
+            size,
+            slow_writes: false,
+            first,
+            extents: extents.clone(),
+        }
+    }
+
+    /// What is at `pos`.
+    #[inline(never)]
+    fn search(&self, pos: u64) -> Mapping {
+        // Behind the largest file there is a hole.
+        let Ok(lblk) = u32::try_from(pos / BLOCK_BYTES) else {
+            return Mapping::hole(MAX_FILE_BYTES, u64::MAX - MAX_FILE_BYTES);
+        };
+        match self.extents.look_up(lblk) {
+            Found::Extent(extent) => {
+                let addr = extent.pblk * BLOCK_BYTES;
+                let offset = u64::from(extent.lblk) * BLOCK_BYTES;
+                let length = u64::from(extent.len) * BLOCK_BYTES;
+                match extent.unwritten {
+                    false => Mapping::mapped(addr, offset, length),
+                    true => Mapping::unwritten(addr, offset, length),
+                }
+            }
+            Found::Hole { from, to } => {
+                let from = from * BLOCK_BYTES;
+                let to = to.map_or(u64::MAX, |to| to * BLOCK_BYTES);
+                Mapping::hole(from, to - from)
+            }
+        }
+    }
+
     /// The file's size in bytes.
     #[inline]
     #[must_use]
@@ -64,28 +114,32 @@ impl MapOps for &FileMap {
 
     #[inline]
     fn begin(&mut self, request: Request) -> Result<Begun, MapError> {
-        let block = request.pos / BLOCK_BYTES;
-        // Behind the largest file there is a hole.
-        let Ok(lblk) = u32::try_from(block) else {
-            return Ok(Mapping::hole(MAX_FILE_BYTES, u64::MAX - MAX_FILE_BYTES).into());
-        };
-        Ok(match self.extents.look_up(lblk) {
-            Found::Extent(extent) => {
-                let addr = extent.pblk * BLOCK_BYTES;
-                let offset = u64::from(extent.lblk) * BLOCK_BYTES;
-                let length = u64::from(extent.len) * BLOCK_BYTES;
-                match extent.unwritten {
-                    false => Mapping::mapped(addr, offset, length),
-                    true => Mapping::unwritten(addr, offset, length),
-                }
-            }
-            Found::Hole { from, to } => {
-                let from = from * BLOCK_BYTES;
-                let to = to.map_or(u64::MAX, |to| to * BLOCK_BYTES);
-                Mapping::hole(from, to - from)
-            }
+        Ok(self.search(request.pos).into())
+    }
+
+    #[inline]
+    fn short(&self, pos: u64, len: u64) -> Short {
+        let mut run = self.first;
+        if pos.wrapping_sub(run.offset) >= run.length {
+            let Ok(lblk) = u32::try_from(pos / BLOCK_BYTES) else {
+                return Short::NotSimple;
+            };
+            let found = self.extents.find(lblk);
+            let (lblk, blocks) = found.range();
+            run = Run {
+                offset: lblk * BLOCK_BYTES,
+                length: blocks * BLOCK_BYTES,
+                addr: found.pblk() * BLOCK_BYTES,
+            };
         }
-        .into())
+        // Where it starts behind `pos`, the difference is greater than any length.
+        let skip = pos.wrapping_sub(run.offset);
+        match run.length.checked_sub(skip) {
+            Some(left) if left >= len => Short::Mapped {
+                addr: run.addr + skip,
+            },
+            _ => Short::NotSimple,
+        }
     }
 }
 
@@ -97,11 +151,7 @@ impl Tree {
     pub fn file_map(&self, ino: Ino) -> Result<FileMap, PosixError> {
         let inode = self.get(ino)?;
         match &inode.body {
-            Body::File(extents) => Ok(FileMap {
-                size: inode.core.size,
-                slow_writes: false,
-                extents: extents.clone(),
-            }),
+            Body::File(extents) => Ok(FileMap::new(inode.core.size, extents)),
             Body::Directory(_) => Err(PosixError::IsDirectory),
             Body::Symlink(_) => Err(PosixError::Invalid("it is a symbolic link")),
         }

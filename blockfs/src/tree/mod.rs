@@ -8,7 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `inode.rs`, `extents.rs` | what is kept of an inode, a directory, a file's blocks |
+//! | `inode.rs`, `extents.rs`, `extents/` | what is kept of an inode, a directory, a file's blocks |
 //! | `file_map.rs` | a file's blocks as its readers see them |
 //! | `apply.rs`, `step.rs`, `undo.rs` | operations, one record at a time |
 //! | `plan/` | from requests to operations |

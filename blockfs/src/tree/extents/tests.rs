@@ -94,6 +94,31 @@ proptest! {
     }
 }
 
+/// The look-up of a read finds no blocks in a file that has none any more.
+#[test]
+fn nothing_is_found_where_all_is_unmapped() {
+    for extents in 1..=9 {
+        let mut map = ExtentMap::default();
+        for lblk in (0..extents).map(|n| n * 2) {
+            map.insert(Extent {
+                lblk,
+                pblk: 100 + u64::from(lblk),
+                len: 1,
+                unwritten: false,
+            });
+        }
+        assert_eq!(map.find(0).range(), (0, 1));
+        map.unmap(0, 100);
+        for lblk in 0..20 {
+            assert_eq!(
+                map.find(lblk).range().1,
+                0,
+                "{extents} extents, block {lblk}"
+            );
+        }
+    }
+}
+
 /// Extents that would be too long together stay two, the same two after being built again.
 #[test]
 fn the_longest_extent() {

@@ -248,3 +248,48 @@ fn full_metadata() {
     assert_eq!(names(&world.tree, ROOT), ["big"]);
     world.verify();
 }
+
+/// The short look-up of a file's map gives the answers of the iterator, wherever its extents are and
+/// however many.
+#[test]
+fn short_as_the_iterator() {
+    use crate::iomap::{IomapIter, MappingKind, OpFlags, SimpleError, SimpleLimits, read_simple};
+    let limits = SimpleLimits::new(512, 4096).expect("powers of two");
+    for count in [
+        0, 1, 2, 7, 8, 9, 255, 256, 257, 400, 511, 512, 513, 767, 768, 1000, 1600,
+    ] {
+        let mut world = World::new();
+        let ino = world.create(ROOT, "f");
+        for n in 0..count {
+            let extent = Extent {
+                lblk: 2 + n * 5,
+                pblk: 200 + u64::from(n) * 8,
+                len: 1 + n % 4,
+                unwritten: n % 7 == 3,
+            };
+            let ops = [Op::MapExtent { ino, extent }];
+            world.commit(&Plan {
+                ops: ops.to_vec(),
+                ..Plan::default()
+            });
+        }
+        let blocks = u64::from(count) * 5 + 10;
+        world.truncate(ino, blocks * 4096 - 512).expect("longer");
+        let map = world.tree.file_map(ino).expect("a file");
+        let mut mapped = 0;
+        for pos in (0..blocks * 8).map(|n| n * 512) {
+            let short = read_simple(&mut &map, (), limits, pos, 512, OpFlags::DIRECT);
+            let short = short.map(|read| read.addr);
+            let mut iter = IomapIter::new(&map, pos, 512, OpFlags::DIRECT).expect("a range");
+            let step = iter.next_step().expect("a map");
+            let step = step.filter(|step| step.mapping().kind() == MappingKind::Mapped);
+            let addr = step.and_then(|step| step.device_addr());
+            assert_eq!(short, addr.ok_or(SimpleError::NotSimple), "{count}: {pos}");
+            mapped += u64::from(short.is_ok());
+        }
+        let written = (0..count)
+            .filter(|n| n % 7 != 3)
+            .map(|n| u64::from(1 + n % 4));
+        assert_eq!(mapped, written.sum::<u64>() * 8);
+    }
+}
