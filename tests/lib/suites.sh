@@ -86,14 +86,15 @@ suite_loom() {
 }
 
 # The campaign, then the same on a filesystem with one bug at a time, which is built apart.
+# The same states each time, so that a change answers for what it breaks; nightly runs try others.
 suite_crash() {
-    local states=1000000
-    [[ $NIGHTLY == 0 ]] || states=50000000
-    cargo run --locked -q --release -p doorbell-crash -- --states "$states" \
+    local states=1000000 seed=${DOORBELL_SEED:-1}
+    [[ $NIGHTLY == 0 ]] || states=50000000 seed=$RANDOM$RANDOM
+    cargo run --locked -q --release -p doorbell-crash -- --states "$states" --seed "$seed" \
         ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} || return
     [[ ${#ARGUMENTS[@]} == 0 ]] || return 0
     cargo run --locked -q --release -p doorbell-crash --features seeded-bugs \
-        --target-dir "$TARGET/seeded-bugs" -- --bugs
+        --target-dir "$TARGET/seeded-bugs" -- --bugs --seed "$seed"
 }
 
 suite_doctest() {
