@@ -47,7 +47,7 @@ impl Bounds {
     }
 }
 
-fn model(run: &Run, steps: usize) -> &Model {
+pub(crate) fn model(run: &Run, steps: usize) -> &Model {
     match steps.checked_sub(1).and_then(|last| run.steps.get(last)) {
         Some(step) => &step.model,
         None => &run.start,
