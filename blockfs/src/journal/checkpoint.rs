@@ -321,6 +321,7 @@ impl<D: BlockDevice<MetaTag>> Journal<D> {
         };
         if bugs::on(Bug::ReplayStartsLate) {
             next.journal.txid += 1;
+            next.journal.known_txid = next.journal.known_txid.max(checkpoint.txid + 1);
         }
         if bugs::on(Bug::ReplayStartNotMoved) {
             next.journal = self.superblock.journal;
