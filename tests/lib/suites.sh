@@ -13,6 +13,7 @@ declare -A ABOUT=(
     [readme]="the first command of README.md measures, in text and in JSON"
     [syscalls]="strace: no system call per I/O"
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
+    [cost]="callgrind: statistics that are off cost no instruction"
     [crash]="power cuts of a simulated drive, and seeded bugs that they must find; --nightly: many more"
     [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
 )
@@ -73,10 +74,14 @@ suite_docs() {
 }
 
 suite_test() {
-    # For counting instructions; without it that test fails and says so.
-    need valgrind valgrind
     cargo test --locked --workspace --lib --bins --tests --no-fail-fast \
         -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+# What statistics cost, in instructions, of code that is built as it is released.
+suite_cost() {
+    need valgrind valgrind || return "$MISSING"
+    cargo test --locked -p doorbell-blockfs --test iostat_cost -- --nocapture
 }
 
 # Another `cfg` builds everything anew: in a folder of its own it leaves other builds alone.
