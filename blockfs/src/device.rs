@@ -117,20 +117,27 @@ impl<T> DriverDevice<T> {
         nsid: u32,
         options: &QueueOptions,
     ) -> Result<Self, ControllerError> {
+        Ok(Self {
+            queue: controller.queue_pair(options)?,
+            namespace: controller.namespace(nsid)?,
+            limits: Self::limits_of(controller, nsid)?,
+            domain: controller.domain().clone(),
+        })
+    }
+
+    /// What the namespace with the number `nsid` can.
+    ///
+    /// # Errors
+    /// As [`DriverDevice::open`].
+    pub fn limits_of(controller: &Controller, nsid: u32) -> Result<Limits, ControllerError> {
         let namespace = controller.namespace(nsid)?;
         let optional = controller.identify().oncs.get();
-        let limits = Limits {
+        Ok(Limits {
             blocks: namespace.blocks(),
             block_size: namespace.block_size(),
             volatile_cache: controller.volatile_cache()?,
             write_zeroes: optional & IdentifyController::ONCS_WRITE_ZEROES != 0,
             discard: optional & IdentifyController::ONCS_DSM != 0,
-        };
-        Ok(Self {
-            queue: controller.queue_pair(options)?,
-            namespace,
-            limits,
-            domain: controller.domain().clone(),
         })
     }
 

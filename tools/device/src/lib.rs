@@ -1,4 +1,5 @@
-//! What every Doorbell tool shares: how a device is named, how sizes are written, how errors look.
+//! What every Doorbell tool shares: how a device is named, how sizes are written, how errors look, and
+//! what a device seems to hold.
 //!
 //! One grammar names devices, volumes and files ([`DeviceString`], [`Place`]):
 //!
@@ -29,12 +30,13 @@ mod emulator;
 mod grammar;
 mod open;
 mod options;
-
 mod output;
+mod signature;
 mod size;
 
 pub use emulator::{Backing, EmulatorSettings};
 pub use grammar::{DeviceString, DeviceStringError, Place};
 pub use open::{OpenError, Opened, open, preflight};
 pub use output::{chain, error_json};
+pub use signature::{Signature, signature};
 pub use size::{SizeError, format_size, parse_size};

@@ -1,6 +1,6 @@
 //! What the drive is, and whether it may be written.
 
-use device::format_size;
+use device::{format_size, signature};
 use driver::controller::{Controller, ControllerError};
 use driver::memory::DmaDomain;
 use driver::namespace::{BlockingIo, IoError, Lba, Namespace};
@@ -192,31 +192,10 @@ fn read_range(
 
 /// What a look at byte `start` of the namespace found, and at which byte; `None`: zeros only.
 fn contents(start: u64, bytes: &[u8]) -> Option<(u64, &'static str)> {
-    /// Offset, bytes there, what they mean.
-    const SIGNATURES: [(usize, &[u8], &str); 9] = [
-        (512, b"EFI PART", "a GPT partition table"),
-        (4096, b"EFI PART", "a GPT partition table"),
-        (
-            510,
-            &[0x55, 0xaa],
-            "an MBR partition table or a boot sector",
-        ),
-        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 filesystem"),
-        (0, b"XFSB", "an XFS filesystem"),
-        (65_600, b"_BHRfS_M", "a btrfs filesystem"),
-        (512, b"LABELONE", "an LVM physical volume"),
-        (0, b"LUKS", "a LUKS volume"),
-        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a Linux RAID member"),
-    ];
-    let found = |&(offset, signature, _): &(usize, &[u8], &str)| {
-        bytes
-            .get(offset..)
-            .is_some_and(|rest| rest.starts_with(signature))
-    };
-    let signature = SIGNATURES.iter().find(|entry| start == 0 && found(entry));
-    let data = || Some((bytes.iter().position(|byte| *byte != 0)?, "data"));
-    let (at, name) = signature.map(|&(at, _, name)| (at, name)).or_else(data)?;
-    Some((start + at as u64, name))
+    let known = signature(bytes).filter(|_| start == 0);
+    let data = || Some((bytes.iter().position(|byte| *byte != 0)? as u64, "data"));
+    let (at, name) = known.map(|known| (known.at, known.what)).or_else(data)?;
+    Some((start + at, name))
 }
 
 #[cfg(test)]

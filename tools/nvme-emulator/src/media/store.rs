@@ -1,7 +1,7 @@
 //! What holds the bytes: memory, a sparse file, or nothing.
 
 use crate::raw::{HOST_PAGE, Pages, Span, punch_hole};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,15 @@ pub enum StoreError {
         /// The length asked for, in bytes.
         asked: u64,
     },
+    /// Another process, or another store of this one, has it open.
+    #[error(
+        "{} is in use by another process, which has it locked: wait until that has ended",
+        path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -78,9 +87,12 @@ impl Store {
     /// The file at `path`, at its length. With `len` a missing or empty one is made that long,
     /// sparse; one with contents is never resized. One that may only be read can be read.
     ///
+    /// The file is locked (flock(2)) as long as the store lives: two drives of one file would destroy
+    /// what is on it.
+    ///
     /// # Errors
-    /// [`StoreError::Length`] if the file has contents and is not `len` long; otherwise
-    /// [`StoreError::Io`].
+    /// [`StoreError::InUse`] if it is locked, [`StoreError::Length`] if the file has contents and is
+    /// not `len` long; otherwise [`StoreError::Io`].
     pub fn file(path: &Path, len: Option<u64>) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
         options
@@ -93,6 +105,18 @@ impl Store {
             Err(error) if may_be_readable(&error) => (File::open(path).map_err(|_| error)?, false),
             Err(error) => return Err(error.into()),
         };
+        let locked = match writable {
+            true => file.try_lock(),
+            false => file.try_lock_shared(),
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.to_owned();
+                return Err(StoreError::InUse { path });
+            }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
         let actual = file.metadata()?.len();
         let len = match len {
             Some(asked) if actual == 0 => {
