@@ -6,6 +6,8 @@
 //!   and namespace.
 //! - [`fs`]: a mounted volume: names, attributes, sync.
 //! - [`file`](mod@file): direct I/O on files.
+//! - [`check`]: what fsck does: what is wrong with a volume, repairs, and getting files out of a damaged
+//!   one.
 //! - [`journal`]: mkfs, recovery, the redo journal and its checkpoints.
 //! - [`format`](mod@format): what is on the drive, as codecs without a device.
 //! - [`iomap`]: the mapping iterator: where a file range is on the drive, one piece at a time.
@@ -18,6 +20,7 @@
 pub mod bugs;
 #[cfg(not(feature = "seeded-bugs"))]
 mod bugs;
+pub mod check;
 pub mod device;
 pub mod file;
 pub mod format;

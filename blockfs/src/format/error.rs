@@ -241,6 +241,20 @@ impl fmt::Display for Structure {
     }
 }
 
+impl FormatError {
+    /// Whether there is nothing that looks like a volume: no superblock's magic number.
+    #[must_use]
+    pub fn is_no_volume(&self) -> bool {
+        match self {
+            Self::Mismatch { what, field, .. } => {
+                *what == Structure::Superblock && *field == Field::Magic
+            }
+            Self::NoSuperblock { a, b } => a.is_no_volume() && b.is_no_volume(),
+            _ => false,
+        }
+    }
+}
+
 /// What a structure carries to be recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

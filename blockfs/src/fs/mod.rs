@@ -31,7 +31,6 @@ use crate::grace::Grace;
 use crate::iostat::{IoStat, Off};
 use crate::journal::{self, JournalError, LoadMode, LoadReport, MetaTag};
 use crate::space::{self, Space};
-use crate::tree::Finding;
 use driver::clock::{Clock, Deadline, SystemClock};
 use driver::memory::DmaDomain;
 use std::marker::PhantomData;
@@ -313,18 +312,6 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
             Ok(core.journal.checkpointed(wanted).then_some(()))
         })
         .map(drop)
-    }
-
-    /// Checks everything that must hold of the metadata as they are in memory now; nothing found
-    /// means that all is well. Takes time by their size.
-    #[must_use]
-    pub fn check(&self) -> Vec<Finding> {
-        let core = self.shared.lock();
-        let mut found = core.tree.check();
-        // What freed blocks wait for, and what writes on their way have taken, is in no file.
-        let settled = core.is_settled().then_some(&core.space);
-        found.extend(core.tree.check_blocks(core.geometry.data, settled));
-        found
     }
 
     /// A number that is the same for the same metadata, within this process: for tests.

@@ -13,6 +13,7 @@
 //! | `checkpoint.rs` | a checkpoint on its way; superblocks |
 //! | `mkfs.rs`, `load.rs`, `close.rs` | making, mounting and unmounting a volume |
 //! | `read.rs`, `salvage.rs` | what a mount reads; what it reads of a damaged volume |
+//! | `superblocks.rs` | every superblock that there is |
 //! | `wire.rs` | transfers that are waited for |
 //! | `buffers.rs` | DMA memory that is kept for what must be written |
 //! | `error.rs` | what can go wrong |
@@ -27,6 +28,7 @@ mod load;
 mod mkfs;
 mod read;
 mod salvage;
+mod superblocks;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -34,6 +36,7 @@ mod wire;
 pub use error::JournalError;
 pub use load::{LoadMode, LoadOptions, LoadReport, Loaded, load};
 pub use mkfs::{MkfsOptions, mkfs};
+pub use superblocks::{FoundSuperblock, SuperblockPlace, superblocks};
 
 use crate::bugs::{self, Bug};
 use crate::device::{BlockDevice, Limits};

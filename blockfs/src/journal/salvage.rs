@@ -3,12 +3,13 @@
 use super::load::{LoadReport, State, grown};
 use super::mkfs::tree_limits;
 use super::read::{Unreadable, nothing_after, read_checkpoint, replay};
+use super::superblocks::{FoundSuperblock, find_superblocks};
 use super::wire::Wire;
 use super::{JournalError, MetaTag};
 use crate::device::BlockDevice;
-use crate::format::geometry::{Geometry, SUPERBLOCK_B_BLOCK};
+use crate::format::geometry::SUPERBLOCK_B_BLOCK;
 use crate::format::superblock::Superblock;
-use crate::format::{FormatError, LbaSize, Twin};
+use crate::format::{FormatError, LbaSize};
 use crate::tree::Tree;
 
 /// Findings that are reported one by one.
@@ -20,22 +21,17 @@ pub(super) fn salvage<D: BlockDevice<MetaTag>>(
 ) -> Result<State, JournalError> {
     let limits = wire.device.limits();
     let lba_size = LbaSize::from_bytes(limits.block_size)?;
-    let last_block = (limits.blocks / lba_size.per_block()).saturating_sub(1);
-    let places = [
-        Geometry::superblock_lba(lba_size, Twin::A),
-        Geometry::superblock_lba(lba_size, Twin::B),
-        lba_size.lba_of(last_block),
-    ];
     let mut problems = Vec::new();
     let mut found: Vec<Superblock> = Vec::new();
-    for lba in places.into_iter().filter(|lba| lba.0 < limits.blocks) {
-        let mut block = vec![0; lba_size.bytes() as usize];
-        let superblock = wire
-            .read(lba, &mut block)
-            .and_then(|()| Ok(Superblock::decode(&block, lba, lba_size)?));
-        match superblock {
+    for FoundSuperblock {
+        place,
+        lba,
+        found: one,
+    } in find_superblocks(&mut wire)?
+    {
+        match one {
             Ok(superblock) => found.push(superblock),
-            Err(error) => problems.push(format!("the superblock at LBA {}: {error}", lba.0)),
+            Err(error) => problems.push(format!("{place}, at LBA {}: {error}", lba.0)),
         }
     }
     found.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));

@@ -131,6 +131,26 @@ pub enum Finding {
 }
 
 impl Finding {
+    /// A stable name for scripts.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoRoot => "no-root",
+            Self::LinkCount { .. } => "link-count",
+            Self::Lost { .. } => "lost",
+            Self::NamedOrphan { .. } => "named-orphan",
+            Self::Orphan { .. } => "orphan",
+            Self::NotATree { .. } => "not-a-tree",
+            Self::Target { .. } => "target",
+            Self::BehindTheEnd { .. } => "behind-the-end",
+            Self::OutOfRange { .. } => "out-of-range",
+            Self::Overlap { .. } => "overlap",
+            Self::UsedAndFree { .. } => "used-and-free",
+            Self::Leak { .. } => "leak",
+            Self::Totals { .. } => "totals",
+        }
+    }
+
     /// How bad it is.
     #[must_use]
     pub const fn severity(&self) -> Severity {

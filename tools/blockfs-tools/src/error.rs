@@ -1,6 +1,5 @@
 //! Everything that ends a program with something else than success.
 
-use blockfs::format::{Field, FormatError};
 use blockfs::fs::FsError;
 use blockfs::journal::JournalError;
 use device::{DeviceStringError, OpenError};
@@ -67,7 +66,10 @@ pub enum ToolError {
     #[error("no memory for transfers")]
     Memory(#[from] MemoryError),
     /// The device holds no volume.
-    #[error("{device} holds no blockfs volume: make one with `mkfs.blockfs {device}`")]
+    #[error(
+        "{device} holds no blockfs volume: make one with `mkfs.blockfs {device}`, or see \
+         `fsck.blockfs {device}` if there was one"
+    )]
     NoVolume {
         /// The device.
         device: String,
@@ -217,17 +219,10 @@ impl ToolError {
     }
 }
 
-/// Whether this is for want of a volume, and not for a damaged one.
-pub(crate) fn is_no_volume(error: &FsError) -> bool {
+/// Whether this is for want of a volume, or of both superblocks.
+fn is_no_volume(error: &FsError) -> bool {
     let FsError::Journal(error) = error else {
         return false;
     };
-    let JournalError::Format(FormatError::NoSuperblock { a, b }) = &**error else {
-        return false;
-    };
-    let no_magic = |error: &FormatError| {
-        let magic = Field::Magic;
-        matches!(error, FormatError::Mismatch { field, .. } if *field == magic)
-    };
-    no_magic(a) && no_magic(b)
+    matches!(&**error, JournalError::Format(error) if error.is_no_volume())
 }

@@ -17,6 +17,7 @@
 //! | `volume.rs` | from a device string to a mounted volume |
 //! | `error.rs` | what can go wrong, exit statuses |
 //! | `output.rs` | how results and errors are written |
+//! | `signals.rs` | SIGINT and SIGTERM |
 //! | `mkfs.rs`, `fsck.rs`, `salvage.rs` | the first two programs |
 //! | `args.rs`, `commands/` | the third: its command line, its commands |
 //! | `copy/` | cp, in and out and within: the walk, and transfers that are under way at the same time |
@@ -29,4 +30,5 @@ pub mod fsck;
 pub mod mkfs;
 pub mod output;
 mod salvage;
+pub mod signals;
 pub mod volume;

@@ -16,15 +16,13 @@ mod walk;
 use crate::args::Cp;
 use crate::error::ToolError;
 use crate::output::write_json;
+use crate::signals;
 use crate::volume::{Volume, base_name, join};
 use blockfs::journal::LoadMode;
 use device::{DeviceString, Place};
 use driver::memory::DmaDomain;
 use serde_json::json;
 use side::{Side, What};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +35,7 @@ use walk::Walk;
 /// [`ToolError`].
 pub(crate) fn run(args: &Cp, json: bool) -> Result<(), ToolError> {
     let (from, to) = sides(&args.paths)?;
-    let interrupt = catch_signals().map_err(ToolError::Signals)?;
+    let interrupt = signals::catch().map_err(ToolError::Signals)?;
     let domain = DmaDomain::new();
     let open = |device: &DeviceString, mode| Volume::open(device, &domain, mode);
     // One volume is mounted once.
@@ -157,15 +155,4 @@ fn path_of(place: &Place) -> Vec<u8> {
         Place::Host(path) => path.as_os_str().as_bytes().to_vec(),
         Place::Device(_) => Vec::new(),
     }
-}
-
-/// A flag that the first SIGINT or SIGTERM sets. The next one kills.
-fn catch_signals() -> io::Result<Arc<AtomicBool>> {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag still unset.
-        flag::register_conditional_default(signal, Arc::clone(&interrupt))?;
-        flag::register(signal, Arc::clone(&interrupt))?;
-    }
-    Ok(interrupt)
 }
