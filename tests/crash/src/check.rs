@@ -3,9 +3,11 @@
 use crate::contents::{Contents, Overlay};
 use crate::model::{Model, Seen, Sight, What, small};
 use crate::run::{Action, Fs, Io, Rig, Run};
+use blockfs::device::BlockDevice;
+use blockfs::file::{Blocking, Tag};
 use blockfs::format::op::Kind;
-use blockfs::fs::OpenOptions;
-use blockfs::journal::LoadMode;
+use blockfs::fs::{Blockfs, OpenOptions};
+use blockfs::journal::{LoadMode, MetaTag};
 use driver::memory::DmaDomain;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +60,7 @@ pub(crate) fn model(run: &Run, steps: usize) -> &Model {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn look(fs: &Fs) -> Result<Sight, Violation> {
+pub fn look<D: BlockDevice<MetaTag>>(fs: &Blockfs<D>) -> Result<Sight, Violation> {
     let mut sight = Sight::new();
     let mut left = vec![String::new()];
     while let Some(path) = left.pop() {
@@ -91,6 +93,36 @@ pub fn look(fs: &Fs) -> Result<Sight, Violation> {
         sight.insert(name.into(), seen);
     }
     Ok(sight)
+}
+
+/// O11: names, attributes and contents are the reference's, and nothing contradicts itself.
+///
+/// # Errors
+/// The first difference.
+pub fn same<Q, D>(fs: &Blockfs<D>, io: &mut Blocking<Q, D>, model: &Model) -> Result<(), Violation>
+where
+    Q: BlockDevice<Tag<()>>,
+    D: BlockDevice<MetaTag>,
+{
+    sound(fs)?;
+    let (sight, expected) = (look(fs)?, model.sight());
+    if sight != expected {
+        return Err(format!("O11: expected {expected:?}, found {sight:?}"));
+    }
+    for (path, seen) in &sight {
+        let What::File(size) = seen.what else {
+            continue;
+        };
+        let text = |error| format!("O11: {path}: {error}");
+        let file = fs.open(path, OpenOptions::new().read(true)).map_err(text)?;
+        let mut found = vec![0; small(size)];
+        let read = io.read(&file, 0, &mut found).map_err(text)?;
+        let expected = model.find(path).ok().and_then(|id| model.data(id));
+        if expected.is_none_or(|data| read != found.len() || **data != found) {
+            return Err(format!("O11: {path}: its {size} bytes are others"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks one image that a cut in `run` may have left. `thorough`: what need not be done each time.
@@ -177,7 +209,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 ///
 /// # Errors
 /// What does.
-pub fn sound(fs: &Fs) -> Result<(), Violation> {
+pub fn sound<D: BlockDevice<MetaTag>>(fs: &Blockfs<D>) -> Result<(), Violation> {
     match fs.check().first() {
         None => Ok(()),
         Some(finding) => Err(format!("O2: {finding}")),

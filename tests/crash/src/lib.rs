@@ -6,12 +6,14 @@
 //! | `contents.rs` | what the drive holds: media, or an image with changes laid over it |
 //! | `states.rs` | from a log of commands to the images that a cut may leave |
 //! | `model.rs` | a reference filesystem in memory |
+//! | `act.rs` | one action, on the filesystem and on the reference |
 //! | `run.rs` | workloads: the same actions on both |
 //! | `workloads.rs` | which actions |
 //! | `check.rs` | the promises, checked on one image |
 //! | `faults.rs` | damage, and commands that fail |
 //! | `campaign.rs` | sets of workloads, each checked in all its states |
 
+pub mod act;
 pub mod campaign;
 pub mod check;
 pub mod contents;

@@ -224,11 +224,35 @@ impl Moment {
             }
         }
         for _ in 0..random {
-            choices.push(counts.iter().map(|&count| rng.usize(0..=count)).collect());
+            choices.push(self.subset(rng));
         }
         choices.sort_unstable();
         choices.dedup();
         choices
+    }
+
+    /// The choices that are prefixes: every version of every block, one more each time, in the order in
+    /// which they were written; the last has all of them.
+    pub fn prefixes(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
+        let mut order: Vec<(u64, usize)> = Vec::new();
+        for (place, versions) in self.at_risk.values().enumerate() {
+            order.extend(versions.iter().map(|version| (version.number, place)));
+        }
+        order.sort_unstable();
+        let mut choice = vec![0; self.at_risk.len()];
+        std::iter::once(choice.clone()).chain(order.into_iter().map(move |(_, place)| {
+            choice[place] += 1;
+            choice.clone()
+        }))
+    }
+
+    /// A choice at random.
+    #[must_use]
+    pub fn subset(&self, rng: &mut fastrand::Rng) -> Vec<usize> {
+        let versions = self.at_risk.values();
+        versions
+            .map(|versions| rng.usize(0..=versions.len()))
+            .collect()
     }
 
     /// A number for the image of a choice, within one log.
@@ -347,6 +371,32 @@ mod tests {
             },
         ];
         assert_eq!(images(true, events), [vec![1, 0, 0, 0], vec![1, 2, 0, 0]]);
+    }
+
+    /// Prefixes grow block by block in the order of the writes, a block that was written twice too.
+    #[test]
+    fn prefixes_follow_the_order_of_the_writes() {
+        let log = log(
+            true,
+            vec![write(1, 1, 1, 2, false), write(2, 0, 2, 2, false)],
+        );
+        let mut moment = Moment::new(&log);
+        for event in &log.events {
+            moment.advance(event);
+        }
+        let images: Vec<Vec<u8>> = moment
+            .prefixes()
+            .map(|choice| moment.image(&choice).image())
+            .map(|image| image.chunks(4).map(|b| b[0]).collect())
+            .collect();
+        let expected = [
+            [0, 0, 0, 0],
+            [0, 1, 0, 0],
+            [0, 1, 1, 0],
+            [2, 1, 1, 0],
+            [2, 2, 1, 0],
+        ];
+        assert_eq!(images, expected);
     }
 
     /// FUA is durable when it has ended, and the older versions of its blocks are gone.
