@@ -15,7 +15,8 @@ declare -A ABOUT=(
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
     [cost]="callgrind: statistics that are off cost no instruction"
     [crash]="power cuts of a simulated drive, and seeded bugs that they must find; --nightly: many more"
-    [hil]="a real kernel's VFIO and IOMMU, in a QEMU guest"
+    [hil]="a real kernel's VFIO and IOMMU, and blockfs on them, in a QEMU guest"
+    [cuts]="that guest is killed at work; every image that a power cut could have left is checked"
 )
 
 # Rust itself is not ours to install.
@@ -106,14 +107,24 @@ suite_doctest() {
     cargo test --locked --workspace --doc --no-fail-fast
 }
 
-suite_hil() {
+# The guest, once it is here: with what it is to do.
+hil_host() {
     if [[ $(uname -m) != x86_64 ]]; then
         echo "missing: an x86_64 machine, whose programs the guest can run"
         return "$MISSING"
     fi
     need xz xz-utils && need_qemu && need_kernel || return "$MISSING"
-    cargo run --locked -q -p doorbell-hil --bin hil-host -- --work "$TARGET/hil" \
-        ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+    cargo run --locked -q --profile test -p doorbell-hil --bin hil-host -- --work "$TARGET/hil" "$@"
+}
+
+suite_hil() {
+    hil_host ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+suite_cuts() {
+    local cuts=12
+    [[ $NIGHTLY == 0 ]] || cuts=200
+    hil_host --cuts "$cuts" ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
 }
 
 # How many system calls the thread of nvme-perf that drives the controller makes for so many reads.

@@ -181,10 +181,10 @@ pub const BOOTS: &[Boot] = &[
     // A machine like the one before, for the longest tests: two boots run side by side.
     Boot {
         name: "transfers",
-        purpose: "as plain; every offset and length of a transfer",
+        purpose: "as plain; transfers of every offset and length, and a thousand rounds",
         iommu_options: "",
         kernel_options: "intel_iommu=on",
-        controllers: SHAPES,
+        controllers: EVERYTHING,
     },
     Boot {
         name: "hugepages",
@@ -216,10 +216,37 @@ pub const BOOTS: &[Boot] = &[
     },
 ];
 
+/// The names of [`CUTS`].
+pub const CUT_BOOTS: &[&str] = &["cut512", "cut4096"];
+
+/// The boots that end in a power cut: one drive, whose writes are logged.
+pub const CUTS: &[Boot] = &[
+    Boot {
+        name: "cut512",
+        purpose: "power cuts, blocks of 512 bytes",
+        iommu_options: "",
+        kernel_options: "intel_iommu=on",
+        controllers: &[&Controller {
+            namespaces_mib: &[2],
+            ..LBA512
+        }],
+    },
+    Boot {
+        name: "cut4096",
+        purpose: "power cuts, blocks of 4096 bytes",
+        iommu_options: "",
+        kernel_options: "intel_iommu=on",
+        controllers: &[&Controller {
+            namespaces_mib: &[2],
+            ..LBA4096
+        }],
+    },
+];
+
 /// The boot of that name.
 #[must_use]
 pub fn boot(name: &str) -> Option<&'static Boot> {
-    BOOTS.iter().find(|boot| boot.name == name)
+    BOOTS.iter().chain(CUTS).find(|boot| boot.name == name)
 }
 
 #[cfg(test)]
@@ -230,13 +257,18 @@ mod tests {
     /// Names and PCI addresses tell controllers apart, and boots by their names.
     #[test]
     fn names_and_addresses_are_unique() {
-        for boot in BOOTS {
+        for boot in BOOTS.iter().chain(CUTS) {
             let names: HashSet<_> = boot.controllers.iter().map(|c| c.name).collect();
             let addresses: HashSet<_> = boot.controllers.iter().map(|c| c.address()).collect();
             assert_eq!(names.len(), boot.controllers.len(), "{}", boot.name);
             assert_eq!(addresses.len(), boot.controllers.len(), "{}", boot.name);
         }
-        let names: HashSet<_> = BOOTS.iter().map(|boot| boot.name).collect();
-        assert_eq!(names.len(), BOOTS.len());
+        let names: HashSet<_> = BOOTS.iter().chain(CUTS).map(|boot| boot.name).collect();
+        assert_eq!(names.len(), BOOTS.len() + CUTS.len());
+        assert!(
+            CUTS.iter()
+                .map(|boot| boot.name)
+                .eq(CUT_BOOTS.iter().copied())
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Where the report goes: the second serial port.
-const REPORT: &str = "/dev/ttyS1";
+pub(crate) const REPORT: &str = "/dev/ttyS1";
 /// What a test prints, until its end.
 const OUTPUT: &str = "/tmp/output";
 /// How much of that is reported when it fails: its end.

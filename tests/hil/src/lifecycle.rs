@@ -18,7 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::new(
             "lifecycle::a_thousand_rounds_leak_nothing",
-            &["plain"],
+            &["transfers"],
             a_thousand_rounds,
         )
         .within(Duration::from_secs(240)),

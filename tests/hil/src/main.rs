@@ -9,12 +9,14 @@
     reason = "tests fail loudly, and standard output is where they talk"
 )]
 
+mod blockfs_guest;
 mod cross;
 mod init;
 mod isolation;
 mod lifecycle;
 mod machine;
 mod perf;
+mod power_cut;
 mod shapes;
 mod sight;
 mod test;
@@ -37,7 +39,9 @@ fn tests() -> Vec<Test> {
     tests.extend(isolation::tests());
     tests.extend(shapes::tests());
     tests.extend(cross::tests());
+    tests.extend(blockfs_guest::tests());
     tests.extend(perf::tests());
+    tests.extend(power_cut::tests());
     tests
 }
 

@@ -27,6 +27,12 @@ pub enum Line {
         /// How long it took.
         took: Duration,
     },
+    /// A test that ends in a power cut has done so many steps, and all of them are acknowledged as
+    /// durable.
+    Durable {
+        /// How many.
+        steps: usize,
+    },
     /// Something for a person to read.
     Text(String),
     /// The guest has run all its tests and switches itself off.
@@ -42,6 +48,7 @@ impl fmt::Display for Line {
             Self::Start { test } => write!(f, "start {test}"),
             Self::Passed { test, took } => write!(f, "ok {test} {}", took.as_millis()),
             Self::Failed { test, took } => write!(f, "failed {test} {}", took.as_millis()),
+            Self::Durable { steps } => write!(f, "durable {steps}"),
             Self::Text(text) => write!(f, "| {text}"),
             Self::Done { tests } => write!(f, "done {tests}"),
         }
@@ -64,6 +71,9 @@ impl Line {
             },
             "ok" => timed().map(|(test, took)| Self::Passed { test, took })?,
             "failed" => timed().map(|(test, took)| Self::Failed { test, took })?,
+            "durable" => Self::Durable {
+                steps: rest.parse().ok()?,
+            },
             "|" => Self::Text(rest.to_owned()),
             "done" => Self::Done {
                 tests: rest.parse().ok()?,
@@ -88,6 +98,7 @@ mod tests {
                 took,
             },
             Line::Failed { test, took },
+            Line::Durable { steps: 7 },
             Line::Text("left: 1,  right: 2".to_owned()),
             Line::Text(String::new()),
             Line::Done { tests: 3 },

@@ -17,9 +17,11 @@ pub(crate) fn tests() -> Vec<Test> {
         tests.push(Test::new(named("edges"), &["transfers"], |_| {
             data::edges(&machine::attach(shape)?, shape)
         }));
-        tests.push(Test::new(named("random"), BOTH, |context| {
-            data::random(&machine::attach(shape)?, context.seed)
-        }));
+        tests.push(Test::new(
+            named("random"),
+            &["transfers", "hugepages"],
+            |context| data::random(&machine::attach(shape)?, context.seed),
+        ));
         tests.push(Test::new(named("deep"), BOTH, |context| {
             data::deep(&machine::attach(shape)?, shape, context.seed)
         }));

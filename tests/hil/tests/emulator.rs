@@ -11,6 +11,7 @@
 
 use driver::controller::{Controller, ControllerOptions};
 use driver::memory::DmaDomain;
+use hil::blockfs_files;
 use hil::boots::{self, SHAPES};
 use hil::data::{self, Attached, Outcome};
 use nvme_emulator::{Emulator, Namespace};
@@ -90,4 +91,23 @@ fn deep() {
 #[test]
 fn commands() {
     on_each(false, |attached, _| data::commands(attached));
+}
+
+/// Files, on a few shapes, with and without a volatile cache. The filesystem waits on the system's clock: the
+/// drive has a thread.
+#[test]
+fn files() {
+    let seed = seed();
+    for (nth, shape) in [&boots::LBA512, &boots::LBA4096, &boots::SMALL_QUEUES]
+        .iter()
+        .enumerate()
+    {
+        for cache in [true, false] {
+            let (_drive, attached) = attach(shape, true);
+            let seed = seed.wrapping_add(nth as u64);
+            if let Err(error) = blockfs_files::random(&attached, cache, seed, 2) {
+                panic!("{}, cache {cache}: {error}", shape.name);
+            }
+        }
+    }
 }

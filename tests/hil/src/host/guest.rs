@@ -30,6 +30,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) work: &'a Path,
     pub(crate) seed: u64,
     pub(crate) filters: &'a [String],
+    /// The drives lose their cache in a power cut, and log every write to files beside their images.
+    pub(crate) logged: bool,
 }
 
 /// How many tests ended which way.
@@ -61,7 +63,7 @@ impl fmt::Display for Death {
 }
 
 /// A running QEMU, which does not outlive this program's interest in it.
-struct Machine(Child);
+pub(crate) struct Machine(Child);
 
 impl Drop for Machine {
     fn drop(&mut self) {
@@ -113,19 +115,28 @@ impl Guest<'_> {
     /// Boots once, and answers how the tests went and how it ended.
     fn boot(&self, console: &Path) -> Result<(Tally, Result<u32, Death>), Box<dyn Error>> {
         let disks = tempfile::tempdir_in(self.work)?;
+        let (machine, report) = self.start(console, disks.path())?;
+        let outcome = follow(&report, self.boot.name);
+        drop(machine);
+        Ok(outcome)
+    }
+
+    /// Starts the machine. It ends, without any warning, when it is dropped.
+    pub(crate) fn start(
+        &self,
+        console: &Path,
+        disks: &Path,
+    ) -> Result<(Machine, Receiver<String>), Box<dyn Error>> {
         // Whatever ends this program, QEMU ends with it.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
-            .args(self.arguments(console, disks.path())?)
+            .args(self.arguments(console, disks)?)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("setpriv (of util-linux): {error}"))?;
         let report = child.stdout.take().ok_or("QEMU has no standard output")?;
-        let machine = Machine(child);
-        let outcome = follow(&lines_of(report), self.boot.name);
-        drop(machine);
-        Ok(outcome)
+        Ok((Machine(child), lines_of(report)))
     }
 
     fn arguments(&self, console: &Path, disks: &Path) -> Result<Vec<OsString>, Box<dyn Error>> {
@@ -167,14 +178,25 @@ impl Guest<'_> {
                 let (name, nsid) = (controller.name, index + 1);
                 let disk = disks.join(format!("{name}-{nsid}"));
                 File::create(&disk)?.set_len(mib << 20)?;
-                let options =
-                    format!(",if=none,id={name}-{nsid},format=raw,cache=unsafe,discard=unmap");
-                push("-drive", &with_path("file=", &disk, &options));
+                if self.logged {
+                    File::create(log_of(&disk))?;
+                }
+                let node = format!("{name}-{nsid}");
+                if self.logged {
+                    push(
+                        "-blockdev",
+                        &logged_drive(&node, &disk, controller.lba_bytes),
+                    );
+                } else {
+                    let options =
+                        format!(",if=none,id={node},format=raw,cache=unsafe,discard=unmap");
+                    push("-drive", &with_path("file=", &disk, &options));
+                }
                 let lba = controller.lba_bytes;
                 push(
                     "-device",
                     &format!(
-                        "nvme-ns,bus={name},drive={name}-{nsid},nsid={nsid},\
+                        "nvme-ns,bus={name},drive={node},nsid={nsid},\
                          logical_block_size={lba},physical_block_size={lba}"
                     ),
                 );
@@ -194,6 +216,25 @@ fn nvme(controller: &Controller) -> String {
         ..
     } = controller;
     format!("nvme,id={name},serial={name},addr={slot:#x}.{function}{options}")
+}
+
+/// A file whose writes and flushes are logged. The files themselves are never flushed: what the host has
+/// cached outlives QEMU.
+fn logged_drive(node: &str, disk: &Path, lba_bytes: u64) -> OsString {
+    let mut arguments = OsString::from(format!(
+        "driver=blklogwrites,node-name={node},log-sector-size={lba_bytes},discard=unmap"
+    ));
+    for (part, path) in [("file", disk), ("log", &log_of(disk))] {
+        let before = format!(",{part}.driver=file,{part}.cache.no-flush=on,{part}.discard=unmap");
+        arguments.push(before);
+        arguments.push(with_path(&format!(",{part}.filename="), path, ""));
+    }
+    arguments
+}
+
+/// Where the writes of a logged drive are found.
+pub(crate) fn log_of(disk: &Path) -> PathBuf {
+    disk.with_extension("log")
 }
 
 fn with_path(before: &str, path: &Path, after: &str) -> OsString {
@@ -248,6 +289,7 @@ fn follow(lines: &Receiver<String>, boot: &str) -> (Tally, Result<u32, Death>) {
                 running = None;
             }
             Some(Line::Text(text)) => println!("{boot}| {text}"),
+            Some(Line::Durable { .. }) => {}
             Some(Line::Done { tests }) => break Ok(tests),
             // The firmware talks on this port too, before the kernel starts.
             None => {}
@@ -264,7 +306,7 @@ fn follow(lines: &Receiver<String>, boot: &str) -> (Tally, Result<u32, Death>) {
 }
 
 /// Shows the end of a console log, and says where the whole of it is.
-fn print_end_of(console: &Path) {
+pub(crate) fn print_end_of(console: &Path) {
     let text = fs::read(console).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();

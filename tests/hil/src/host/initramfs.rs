@@ -15,17 +15,32 @@ pub(crate) struct Program {
     pub(crate) file: PathBuf,
 }
 
+/// A folder for the guest, with all that is in it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// Where it lies in the guest, without the first slash.
+    pub(crate) path: String,
+    /// Where it lies here.
+    pub(crate) folder: PathBuf,
+}
+
 const FOLDER: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
 const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
 /// Writes the archive.
-pub(crate) fn write(archive: &Path, programs: &[Program], modules: &[Module]) -> io::Result<()> {
+pub(crate) fn write(
+    archive: &Path,
+    programs: &[Program],
+    modules: &[Module],
+    trees: &[Tree],
+) -> io::Result<()> {
     let mut archive = Archive {
         out: BufWriter::new(File::create(archive)?),
         inode: 0,
     };
-    for folder in ["bin", "dev", "modules"] {
+    for folder in ["bin", "dev", "modules", "source"] {
         archive.entry(folder, FOLDER, (0, 0), &[])?;
     }
     // The kernel opens it for the first process, before anything is mounted.
@@ -36,6 +51,9 @@ pub(crate) fn write(archive: &Path, programs: &[Program], modules: &[Module]) ->
     for (index, module) in modules.iter().enumerate() {
         let path = format!("modules/{index:02}-{}.ko", module.name);
         archive.entry(&path, EXECUTABLE, (0, 0), &module.content)?;
+    }
+    for tree in trees {
+        archive.tree(&tree.path, &tree.folder)?;
     }
     archive.entry("TRAILER!!!", 0, (0, 0), &[])?;
     archive.out.flush()
@@ -71,6 +89,21 @@ impl<W: Write> Archive<W> {
         let named = (HEADER + path.len() + 1).next_multiple_of(4);
         self.padded(path.as_bytes(), named - HEADER)?;
         self.padded(content, content.len().next_multiple_of(4))
+    }
+
+    fn tree(&mut self, path: &str, folder: &Path) -> io::Result<()> {
+        self.entry(path, FOLDER, (0, 0), &[])?;
+        for found in fs::read_dir(folder)? {
+            let found = found?;
+            let (kind, name) = (found.file_type()?, found.file_name());
+            let path = format!("{path}/{}", name.to_string_lossy());
+            if kind.is_dir() {
+                self.tree(&path, &found.path())?;
+            } else if kind.is_file() {
+                self.entry(&path, FILE, (0, 0), &fs::read(found.path())?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes `content` and zeros up to `len` bytes.

@@ -4,9 +4,11 @@
 //! by hand with qemu-system-x86_64 on the path and DOORBELL_GUEST_KERNEL set.
 #![expect(clippy::print_stdout, reason = "its output is a test report")]
 
+mod cuts;
 mod guest;
 mod initramfs;
 mod kernel;
+mod write_log;
 
 use clap::Parser;
 use hil::boots::{self, BOOTS, Boot};
@@ -25,6 +27,9 @@ struct Options {
     /// Run only this boot; may be given several times: each line of output begins with its name
     #[arg(long = "boot", value_name = "NAME", value_parser = find_boot)]
     boots: Vec<&'static Boot>,
+    /// Instead of running the boots, cut the power so many times
+    #[arg(long, value_name = "NUMBER")]
+    cuts: Option<usize>,
     /// Start the random numbers here, to repeat a failing run
     #[arg(long, env = "DOORBELL_SEED")]
     seed: Option<u64>,
@@ -50,14 +55,23 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let programs = build_programs(&options.work)?;
     let modules = kernel::modules(&options.kernel, &["vfio_iommu_type1", "vfio-pci", "nvme"])?;
     let initramfs = options.work.join("initramfs.cpio");
-    initramfs::write(&initramfs, &programs, &modules)?;
+    initramfs::write(&initramfs, &programs, &modules, &trees())?;
 
     let boots = if options.boots.is_empty() {
         BOOTS.iter().collect()
     } else {
         options.boots.clone()
     };
-    let total = run_all(&boots, &options, &initramfs, seed)?;
+    let total = match options.cuts {
+        Some(cuts) => cuts::run(&cuts::Plan {
+            kernel: &options.kernel,
+            initramfs: &initramfs,
+            work: &options.work,
+            seed,
+            cuts,
+        })?,
+        None => run_all(&boots, &options, &initramfs, seed)?,
+    };
     // Options that select nothing must not look like success.
     let good = total.failed == 0 && total.passed > 0;
     println!(
@@ -74,38 +88,59 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Runs the boots, as many at a time as there are processors. Answers what their tests came to.
+/// Runs the boots. Answers what their tests came to.
 fn run_all(
     boots: &[&'static Boot],
     options: &Options,
     initramfs: &Path,
     seed: u64,
 ) -> Result<guest::Tally, Box<dyn Error>> {
+    let tallies = side_by_side(boots.len(), |nth| {
+        let guest = guest::Guest {
+            boot: boots[nth],
+            kernel: &options.kernel,
+            initramfs,
+            work: &options.work,
+            seed,
+            filters: &options.filters,
+            logged: false,
+        };
+        guest.run().map_err(|error| error.to_string())
+    })?;
+    let mut total = guest::Tally::default();
+    for tally in tallies {
+        total += tally;
+    }
+    Ok(total)
+}
+
+/// Does `work` for 0 up to `count`, as many at a time as there are processors. Answers in that order.
+fn side_by_side<R: Send>(
+    count: usize,
+    work: impl Fn(usize) -> Result<R, String> + Sync,
+) -> Result<Vec<R>, Box<dyn Error>> {
     let next = AtomicUsize::new(0);
-    let work = || {
-        let mut tally = guest::Tally::default();
-        while let Some(boot) = boots.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let guest = guest::Guest {
-                boot,
-                kernel: &options.kernel,
-                initramfs,
-                work: &options.work,
-                seed,
-                filters: &options.filters,
-            };
-            tally += guest.run().map_err(|error| error.to_string())?;
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            if nth >= count {
+                return Ok::<_, String>(done);
+            }
+            done.push((nth, work(nth)?));
         }
-        Ok::<_, String>(tally)
     };
-    let workers = thread::available_parallelism()?.get().min(boots.len());
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let mut total = guest::Tally::default();
+    let workers = thread::available_parallelism()?.get().min(count);
+    let mut all = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let mut all = Vec::new();
         for worker in workers {
-            total += worker.join().map_err(|_| "a thread panicked")??;
+            all.extend(worker.join().map_err(|_| "a thread panicked")??);
         }
-        Ok(total)
-    })
+        Ok::<_, Box<dyn Error>>(all)
+    })?;
+    all.sort_by_key(|(nth, _)| *nth);
+    Ok(all.into_iter().map(|(_, result)| result).collect())
 }
 
 /// Builds what runs in the guest, linked statically: there is no C library in it.
@@ -125,16 +160,13 @@ fn build_programs(work: &Path) -> Result<Vec<initramfs::Program>, Box<dyn Error>
             "--target",
             TRIPLE,
         ])
-        .args([
-            "-p",
-            "doorbell-hil",
-            "--bin",
-            "hil-guest",
-            "-p",
-            "nvme-perf",
-            "--bin",
-            "nvme-perf",
-        ])
+        // Every instruction of the guest is emulated: what moves the data is optimised, and what is loaded
+        // for each test is small.
+        .args(["--config", "profile.test.package.vm-memory.opt-level=2"])
+        .args(["--config", "profile.test.strip='debuginfo'"])
+        .args(["-p", "doorbell-hil", "--bin", "hil-guest"])
+        .args(["-p", "nvme-perf", "--bin", "nvme-perf"])
+        .args(["-p", "doorbell-blockfs-tools", "--bins"])
         .arg("--target-dir")
         .arg(work)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -143,14 +175,26 @@ fn build_programs(work: &Path) -> Result<Vec<initramfs::Program>, Box<dyn Error>
         return Err("building the guest's programs failed".into());
     }
     let built = work.join(TRIPLE).join("debug");
-    Ok(vec![
-        initramfs::Program {
-            path: "init",
-            file: built.join("hil-guest"),
-        },
-        initramfs::Program {
-            path: "bin/nvme-perf",
-            file: built.join("nvme-perf"),
-        },
-    ])
+    let programs = [
+        ("init", "hil-guest"),
+        ("bin/nvme-perf", "nvme-perf"),
+        ("bin/blockfs", "blockfs"),
+        ("bin/mkfs.blockfs", "mkfs-blockfs"),
+        ("bin/fsck.blockfs", "fsck-blockfs"),
+    ];
+    let program = |(path, name)| initramfs::Program {
+        path,
+        file: built.join(name),
+    };
+    Ok(programs.map(program).into())
+}
+
+/// What the guest copies into a volume and out again: sources of this project, which every clone has.
+fn trees() -> Vec<initramfs::Tree> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tree = |name| initramfs::Tree {
+        path: format!("source/{name}"),
+        folder: project.join(name),
+    };
+    ["blockfs", "docs", "driver", "tools"].map(tree).into()
 }
