@@ -63,7 +63,7 @@ impl Test {
         Self {
             name: name.into(),
             boots,
-            limit: Duration::from_secs(60),
+            limit: Duration::from_secs(180),
             run: Box::new(run),
         }
     }
@@ -77,7 +77,7 @@ impl Test {
         Self::new(name, &[], run)
     }
 
-    /// Allows it more time than a minute.
+    /// Allows it more time than three minutes.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self

@@ -13,7 +13,7 @@ use crash::states::Moment;
 use crash::workloads;
 use driver::memory::DmaDomain;
 use fastrand::Rng;
-use hil::boots::{Boot, CUTS};
+use hil::boots::Boot;
 use hil::cuts;
 use hil::report::Line;
 use std::collections::HashSet;
@@ -50,6 +50,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) initramfs: &'a Path,
     pub(crate) work: &'a Path,
     pub(crate) seed: u64,
+    /// Which boots take turns, each with one drive.
+    pub(crate) boots: &'a [&'static Boot],
     /// How many cuts.
     pub(crate) cuts: usize,
 }
@@ -58,14 +60,14 @@ pub(crate) struct Plan<'a> {
 /// the tests went.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<guest::Tally, Box<dyn Error>> {
     let mut all = Vec::new();
-    for (nth, boot) in (0..plan.cuts).zip(CUTS.iter().cycle()) {
+    for (nth, &boot) in (0..plan.cuts).zip(plan.boots.iter().cycle()) {
         all.push(Cut {
             boot,
             seed: plan.seed.wrapping_add(nth as u64),
             forgetful: false,
         });
     }
-    all.extend(CUTS.iter().map(|boot| Cut {
+    all.extend(plan.boots.iter().map(|&boot| Cut {
         boot,
         seed: plan.seed,
         forgetful: true,
@@ -92,7 +94,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<guest::Tally, Box<dyn Error>> {
         "{} kills, {images} images, {violations} violations; {caught} of {} drives that forget were \
          found out",
         plan.cuts,
-        CUTS.len()
+        plan.boots.len()
     );
     if images < plan.cuts * IMAGES {
         println!("that is too few: {} at least", plan.cuts * IMAGES);
@@ -103,6 +105,8 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<guest::Tally, Box<dyn Error>> {
 
 /// What came of one cut.
 struct Found {
+    /// Steps that had ended.
+    ended: usize,
     images: usize,
     violation: Option<Violation>,
 }
@@ -118,48 +122,71 @@ fn one(plan: &Plan<'_>, cut: Cut, nth: usize) -> Result<Found, Box<dyn Error>> {
         true => cuts::FORGETFUL,
         false => cuts::HONEST,
     };
-    let mut rng = Rng::with_seed(seed);
-    let (log, acknowledged) = kill(plan, cut, test, nth, &mut rng)?;
-    let (cut_after, lba_bytes) = (
-        start.elapsed(),
-        usize::try_from(boot.controllers[0].lba_bytes)?,
+    let (log, acknowledged) = kill(plan, cut, test, nth)?;
+    let killed = start.elapsed().as_secs_f64();
+    let found = judge(boot, seed, &log, acknowledged);
+    let good = |found: &Found| found.violation.is_some() == forgetful;
+    let word = match found.as_ref().is_ok_and(good) {
+        true => "ok",
+        false => "FAILED",
+    };
+    let took = start.elapsed().as_secs_f64();
+    println!("test {}::{test}::{seed} ... {word} ({took:.2}s)", boot.name);
+    if word != "ok" {
+        let kept = plan.work.join(format!("{}-{seed}.log", boot.name));
+        fs::write(&kept, &log)?;
+        println!(
+            "{name}| judge it again with --replay {} --boot {name} --seed {seed}",
+            kept.display(),
+            name = boot.name,
+        );
+    }
+    let found = found?;
+    println!(
+        "{}| cut after {} steps ({killed:.2}s), {} images",
+        boot.name, found.ended, found.images
     );
-    let bytes = usize::try_from(boot.controllers[0].namespaces_mib[0] << 20)?;
+    if let Some(violation) = &found.violation {
+        println!("{}| {violation}", boot.name);
+    }
+    Ok(found)
+}
+
+/// Judges the log of a cut that was kept. Answers whether every promise was held.
+pub(crate) fn replay(boot: &Boot, seed: u64, log: &Path) -> Result<bool, Box<dyn Error>> {
+    let found = judge(boot, seed, &fs::read(log)?, 0)?;
+    println!("{} steps, {} images", found.ended, found.images);
+    if let Some(violation) = &found.violation {
+        println!("{violation}");
+    }
+    Ok(found.violation.is_none())
+}
+
+/// Makes the images from the log, and checks them. So many steps the guest had reported as durable.
+fn judge(boot: &Boot, seed: u64, log: &[u8], acknowledged: usize) -> Result<Found, Box<dyn Error>> {
+    let [drive] = boot.controllers else {
+        return Err(format!("{} has not one drive", boot.name).into());
+    };
+    let bytes = usize::try_from(drive.namespaces_mib[0] << 20)?;
     let mut model = Model::default();
     for action in workloads::setup() {
         let done = model.apply(&action);
         done.map_err(|error| format!("the set-up: error {error}"))?;
     }
-    let told = story(&log, lba_bytes, bytes, model, &cuts::actions(seed))?;
-    if told.ended < acknowledged {
-        return Err(format!(
-            "{acknowledged} steps were acknowledged, {} logged",
-            told.ended
-        )
-        .into());
-    }
-    let mut images = 0;
-    let violation = examine(&told, &mut rng, &mut images).err();
-    let word = match violation.is_some() == forgetful {
-        true => "ok",
-        false => "FAILED",
+    let lba_bytes = usize::try_from(drive.lba_bytes)?;
+    let told = story(log, lba_bytes, bytes, model, &cuts::actions(seed))?;
+    let (ended, mut images) = (told.ended, 0);
+    let violation = match ended < acknowledged {
+        true => Some(format!(
+            "O3: {acknowledged} steps were acknowledged, and the drive has seen {ended}"
+        )),
+        false => examine(&told, &mut Rng::with_seed(seed), &mut images).err(),
     };
-    println!(
-        "test {}::{test}::{seed} ... {word} ({:.2}s): cut after {} steps ({:.2}s), {images} images",
-        boot.name,
-        start.elapsed().as_secs_f64(),
-        told.ended,
-        cut_after.as_secs_f64(),
-    );
-    if let Some(violation) = &violation {
-        println!("{}| {violation}", boot.name);
-    }
-    if word != "ok" {
-        let kept = plan.work.join(format!("{}-{nth}.log", boot.name));
-        fs::write(&kept, &log)?;
-        println!("{}| the log of its writes is {}", boot.name, kept.display());
-    }
-    Ok(Found { images, violation })
+    Ok(Found {
+        ended,
+        images,
+        violation,
+    })
 }
 
 /// Boots, lets the guest work, kills it. Answers the log, and how many steps were acknowledged as durable.
@@ -168,7 +195,6 @@ fn kill(
     cut: Cut,
     test: &str,
     nth: usize,
-    rng: &mut Rng,
 ) -> Result<(Vec<u8>, usize), Box<dyn Error>> {
     let guest = Guest {
         boot: cut.boot,
@@ -182,6 +208,7 @@ fn kill(
     let console = plan
         .work
         .join(format!("console-{}-{nth}.log", cut.boot.name));
+    let mut rng = Rng::with_seed(cut.seed);
     let (steps, pause) = (rng.usize(STEPS), Duration::from_micros(rng.u64(..30_000)));
     let mut again = true;
     loop {

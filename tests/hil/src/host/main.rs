@@ -11,7 +11,7 @@ mod kernel;
 mod write_log;
 
 use clap::Parser;
-use hil::boots::{self, BOOTS, Boot};
+use hil::boots::{self, BOOTS, Boot, CUTS};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -30,6 +30,9 @@ struct Options {
     /// Instead of running the boots, cut the power so many times
     #[arg(long, value_name = "NUMBER")]
     cuts: Option<usize>,
+    /// Only judge the log of a cut again, with the boot and the seed that were named with it
+    #[arg(long, value_name = "FILE", requires = "boots", requires = "seed")]
+    replay: Option<PathBuf>,
     /// Start the random numbers here, to repeat a failing run
     #[arg(long, env = "DOORBELL_SEED")]
     seed: Option<u64>,
@@ -42,7 +45,7 @@ struct Options {
 }
 
 fn find_boot(name: &str) -> Result<&'static Boot, String> {
-    let names: Vec<_> = BOOTS.iter().map(|boot| boot.name).collect();
+    let names: Vec<_> = BOOTS.iter().chain(CUTS).map(|boot| boot.name).collect();
     boots::boot(name).ok_or_else(|| format!("the boots are {}", names.join(", ")))
 }
 
@@ -52,22 +55,36 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}: repeat with DOORBELL_SEED={seed}");
 
+    if let (Some(log), [boot]) = (&options.replay, &options.boots[..]) {
+        return Ok(match cuts::replay(boot, seed, log)? {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        });
+    }
+
     let programs = build_programs(&options.work)?;
     let modules = kernel::modules(&options.kernel, &["vfio_iommu_type1", "vfio-pci", "nvme"])?;
     let initramfs = options.work.join("initramfs.cpio");
     initramfs::write(&initramfs, &programs, &modules, &trees())?;
 
-    let boots = if options.boots.is_empty() {
-        BOOTS.iter().collect()
-    } else {
-        options.boots.clone()
+    let all = if options.cuts.is_some() { CUTS } else { BOOTS };
+    let boots = match &options.boots[..] {
+        [] => all.iter().collect(),
+        chosen => chosen.to_vec(),
     };
+    if let Some(boot) = boots
+        .iter()
+        .find(|boot| all.iter().all(|a| a.name != boot.name))
+    {
+        return Err(format!("the boot {} is for power cuts, or for none", boot.name).into());
+    }
     let total = match options.cuts {
         Some(cuts) => cuts::run(&cuts::Plan {
             kernel: &options.kernel,
             initramfs: &initramfs,
             work: &options.work,
             seed,
+            boots: &boots,
             cuts,
         })?,
         None => run_all(&boots, &options, &initramfs, seed)?,
