@@ -1,17 +1,15 @@
 //! dump: the superblocks, and all metadata as the operations that build them.
 
 use crate::error::ToolError;
-use crate::output::{printable, write, write_json};
+use crate::output::{printable, time, write, write_json};
 use crate::volume::{Drive, For, MetaDevice};
-use blockfs::format::geometry::{BlockRange, Geometry};
+use blockfs::format::geometry::BlockRange;
 use blockfs::format::superblock::Superblock;
-use blockfs::format::{FormatError, LbaSize, Twin};
 use blockfs::fs::FsError;
-use blockfs::journal::{LoadMode, LoadOptions, load};
+use blockfs::journal::{FoundSuperblock, LoadMode, LoadOptions, load, superblocks};
 use device::DeviceString;
 use driver::clock::SystemClock;
 use driver::memory::DmaDomain;
-use driver::namespace::Lba;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::Arc;
@@ -20,15 +18,14 @@ use std::time::Duration;
 /// How long each transfer may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A place of a superblock, and what is there.
-type Found = (&'static str, Lba, Result<Superblock, FormatError>);
-
 /// Writes all of it.
 pub(super) fn dump(device: &DeviceString, salvage: bool, as_json: bool) -> Result<(), ToolError> {
     let domain = DmaDomain::new();
     let drive = Drive::open(device, &domain, For::Volume)?;
-    let superblocks = superblocks(&drive)?;
-    let meta: MetaDevice = drive.queue()?;
+    let clock = SystemClock::new();
+    let mut meta: MetaDevice = drive.queue()?;
+    let broken = |error| ToolError::mount(drive.name(), FsError::Journal(Arc::new(error)));
+    let superblocks = superblocks(&mut meta, &domain, &clock, LIMIT).map_err(broken)?;
     let options = LoadOptions {
         mode: if salvage {
             LoadMode::Salvage
@@ -37,9 +34,7 @@ pub(super) fn dump(device: &DeviceString, salvage: bool, as_json: bool) -> Resul
         },
         limit: LIMIT,
     };
-    let loaded = load(meta, &domain, &SystemClock::new(), &options);
-    let loaded = loaded
-        .map_err(|(error, _)| ToolError::mount(drive.name(), FsError::Journal(Arc::new(error))));
+    let loaded = load(meta, &domain, &clock, &options).map_err(|(error, _)| broken(error));
     if as_json {
         let loaded = loaded?;
         let ops: Vec<String> = loaded.tree.snapshot().map(|op| format!("{op:?}")).collect();
@@ -70,32 +65,6 @@ pub(super) fn dump(device: &DeviceString, salvage: bool, as_json: bool) -> Resul
     })
 }
 
-/// Reads the places where superblocks may be.
-fn superblocks(drive: &Drive) -> Result<Vec<Found>, ToolError> {
-    let mut io = drive.blocks()?;
-    let (lba_bytes, blocks) = (io.namespace().block_size(), io.namespace().blocks());
-    let lba_size = LbaSize::from_bytes(lba_bytes);
-    let lba_size = lba_size.map_err(|error| ToolError::mount(drive.name(), error.into()))?;
-    let last = (blocks / lba_size.per_block()).saturating_sub(1);
-    let mut found: Vec<Found> = Vec::new();
-    let places = [
-        ("A", Geometry::superblock_lba(lba_size, Twin::A)),
-        ("B", Geometry::superblock_lba(lba_size, Twin::B)),
-        ("geometry copy", lba_size.lba_of(last)),
-    ];
-    for (name, lba) in places.into_iter().filter(|(_, lba)| lba.0 < blocks) {
-        let buf = drive.domain().alloc(lba_bytes as usize)?;
-        let buf = io.read(lba, buf).map_err(|source| ToolError::Read {
-            device: drive.name().to_owned(),
-            source,
-        })?;
-        let mut bytes = vec![0; lba_bytes as usize];
-        buf.read_at(0, &mut bytes)?;
-        found.push((name, lba, Superblock::decode(&bytes, lba, lba_size)));
-    }
-    Ok(found)
-}
-
 /// The layout and the numbers of a superblock, with their names.
 fn fields(superblock: &Superblock) -> Vec<(&'static str, Value)> {
     let area = |range: BlockRange| json!([range.start, range.end()]);
@@ -105,7 +74,7 @@ fn fields(superblock: &Superblock) -> Vec<(&'static str, Value)> {
         ("label", printable(&superblock.label.to_string()).into()),
         ("generation", superblock.generation.into()),
         ("clean", superblock.clean.into()),
-        ("created", crate::output::time(superblock.created_ns).into()),
+        ("created", time(superblock.created_ns).into()),
         ("lba_bytes", layout.lba_size.bytes().into()),
         ("blocks", layout.volume_blocks.into()),
         ("journal", area(layout.journal)),
@@ -128,22 +97,22 @@ fn fields(superblock: &Superblock) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn described((name, lba, found): &Found) -> Value {
-    let mut value = match found {
+fn described(found: &FoundSuperblock) -> Value {
+    let mut value = match &found.found {
         Ok(superblock) => fields(superblock)
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
         Err(error) => serde_json::Map::from_iter([("error".to_owned(), error.to_string().into())]),
     };
-    value.insert("place".to_owned(), (*name).into());
-    value.insert("lba".to_owned(), lba.0.into());
+    value.insert("place".to_owned(), found.place.to_string().into());
+    value.insert("lba".to_owned(), found.lba.0.into());
     value.into()
 }
 
-fn print(out: &mut dyn Write, (name, lba, found): &Found) -> std::io::Result<()> {
-    writeln!(out, "superblock {name} at LBA {}:", lba.0)?;
-    match found {
+fn print(out: &mut dyn Write, found: &FoundSuperblock) -> std::io::Result<()> {
+    writeln!(out, "{} at LBA {}:", found.place, found.lba.0)?;
+    match &found.found {
         Err(error) => writeln!(out, "  {error}"),
         Ok(superblock) => {
             for (name, value) in fields(superblock) {

@@ -4,7 +4,9 @@ use crate::error::ToolError;
 use crate::output::{printable, text, write, write_json};
 use crate::volume::{Volume, VolumePath};
 use blockfs::format::BLOCK_BYTES;
+use blockfs::format::op::Kind;
 use blockfs::fs::OpenOptions;
+use blockfs::tree::PosixError;
 use device::format_size;
 use serde_json::json;
 use std::io::Write;
@@ -21,6 +23,9 @@ pub(super) fn cat(volume: &Volume, paths: &[VolumePath]) -> Result<(), ToolError
             let failed = |error| volume.error(path.path.as_bytes(), error);
             let read = OpenOptions::new().read(true);
             let file = volume.fs().open(&path.path, read).map_err(failed)?;
+            if volume.fs().fstat(&file).map_err(failed)?.kind == Kind::Directory {
+                return Err(failed(PosixError::IsDirectory.into()));
+            }
             let mut at = 0;
             loop {
                 let read = io.read(&file, at, &mut piece).map_err(failed)?;
