@@ -16,7 +16,7 @@ mod problem;
 mod salvage;
 
 pub use problem::Problem;
-pub use salvage::{Lost, Salvaged, Wreck};
+pub use salvage::Salvaged;
 
 use crate::device::BlockDevice;
 use crate::format::FormatError;

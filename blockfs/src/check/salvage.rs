@@ -19,32 +19,14 @@ pub struct Salvaged {
     pub target: Option<Vec<u8>>,
 }
 
-/// A name that leads nowhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Its path.
-    pub path: Vec<u8>,
-    /// The inode that is not there.
-    pub ino: Ino,
-}
-
-/// What is left of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wreck {
-    /// What is there; directories before what is in them.
-    pub found: Vec<Salvaged>,
-    /// Names that lead nowhere.
-    pub lost: Vec<Lost>,
-}
-
 /// Where what has no name goes.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     /// Everything that the volume has, each directory once, whatever contradicts itself. Files that were
-    /// removed and not freed yet are left out.
+    /// removed and not freed yet are left out. Directories come before what is in them.
     #[must_use]
-    pub fn wreck(&self) -> Wreck {
+    pub fn salvaged(&self) -> Vec<Salvaged> {
         Walk::new(&self.shared.lock().tree).all()
     }
 
@@ -67,7 +49,7 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
 struct Walk<'t> {
     tree: &'t Tree,
     seen: BTreeSet<Ino>,
-    wreck: Wreck,
+    found: Vec<Salvaged>,
 }
 
 impl<'t> Walk<'t> {
@@ -75,11 +57,11 @@ impl<'t> Walk<'t> {
         Self {
             tree,
             seen: BTreeSet::new(),
-            wreck: Wreck::default(),
+            found: Vec::new(),
         }
     }
 
-    fn all(mut self) -> Wreck {
+    fn all(mut self) -> Vec<Salvaged> {
         if self.seen.insert(ROOT_INO) {
             self.below(Vec::new(), ROOT_INO);
         }
@@ -103,7 +85,7 @@ impl<'t> Walk<'t> {
         for ino in left(&self) {
             self.nameless(ino);
         }
-        self.wreck
+        self.found
     }
 
     fn nameless(&mut self, ino: Ino) {
@@ -144,13 +126,10 @@ impl<'t> Walk<'t> {
     }
 
     fn one(&mut self, path: Vec<u8>, ino: Ino) {
-        match self.tree.stat(ino) {
-            Ok(stat) => {
-                let target = self.tree.readlink(ino).ok();
-                let target = target.map(<[u8]>::to_vec);
-                self.wreck.found.push(Salvaged { path, stat, target });
-            }
-            Err(_) => self.wreck.lost.push(Lost { path, ino }),
+        // No name leads to an inode that is not there: such a checkpoint is not loaded.
+        if let Ok(stat) = self.tree.stat(ino) {
+            let target = self.tree.readlink(ino).ok().map(<[u8]>::to_vec);
+            self.found.push(Salvaged { path, stat, target });
         }
     }
 }
@@ -159,5 +138,101 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match dir {
         [] => name.to_vec(),
         dir => [dir, b"/", name].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::op::{Dirent, NewInode, Op};
+    use crate::tree::{Limits, plan_format};
+
+    /// A tree of inodes (number, kind) and names (directory, name, where it leads), with no regard to
+    /// what fits together.
+    fn tree(inodes: &[(Ino, Kind)], names: &[(Ino, &str, Ino)]) -> Tree {
+        let mut tree = Tree::new(Limits::new(1 << 20, 1 << 20));
+        for op in plan_format(0o755, 0, 0, 0).ops {
+            tree.load(&op).expect("a root");
+        }
+        let Some(&Op::CreateInode(root)) = plan_format(0o755, 0, 0, 0).ops.first() else {
+            panic!("no root");
+        };
+        for &(ino, kind) in inodes {
+            let new = NewInode { ino, kind, ..root };
+            tree.load(&Op::CreateInode(new)).expect("an inode");
+        }
+        let kind = |ino| inodes.iter().find(|(one, _)| *one == ino).expect("known").1;
+        for &(dir, name, ino) in names {
+            let dirent = Dirent {
+                dir,
+                name: name.as_bytes(),
+                ino,
+                kind: kind(ino),
+            };
+            tree.load(&Op::AddDirent(dirent)).expect("a name");
+        }
+        tree
+    }
+
+    fn paths(tree: &Tree) -> Vec<String> {
+        let found = Walk::new(tree).all();
+        let text = |found: Salvaged| String::from_utf8(found.path).expect("text");
+        let mut paths: Vec<String> = found.into_iter().map(text).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    const D: Kind = Kind::Directory;
+    const F: Kind = Kind::File;
+
+    /// In a sound tree everything is found under its name, a file under each that it has.
+    #[test]
+    fn all_names_are_found() {
+        let tree = tree(
+            &[(2, D), (3, F), (4, F)],
+            &[(1, "dir", 2), (2, "a", 3), (1, "a", 3), (2, "b", 4)],
+        );
+        assert_eq!(paths(&tree), ["a", "dir", "dir/a", "dir/b"]);
+    }
+
+    /// What has no name is found in `lost+found`, and what is in it under its name there.
+    #[test]
+    fn what_has_no_name_is_found() {
+        let tree = tree(
+            &[(2, D), (3, D), (4, F), (5, F)],
+            &[(2, "sub", 3), (3, "a", 4)],
+        );
+        let expected = [
+            "lost+found/2",
+            "lost+found/2/sub",
+            "lost+found/2/sub/a",
+            "lost+found/5",
+        ];
+        assert_eq!(paths(&tree), expected);
+    }
+
+    /// Circles end, and a directory with two names is listed once.
+    #[test]
+    fn circles_end() {
+        let circle = tree(
+            &[(2, D), (3, D), (4, F)],
+            &[(2, "b", 3), (3, "a", 2), (3, "f", 4)],
+        );
+        assert_eq!(
+            paths(&circle),
+            ["lost+found/2", "lost+found/2/b", "lost+found/2/b/f"]
+        );
+        let twice = tree(&[(2, D), (3, F)], &[(1, "a", 2), (1, "b", 2), (2, "f", 3)]);
+        assert_eq!(paths(&twice), ["a", "a/f"]);
+        let itself = tree(&[(2, D)], &[(1, "a", 2), (2, "again", 2)]);
+        assert_eq!(paths(&itself), ["a"]);
+    }
+
+    /// What was removed and not freed yet is left out.
+    #[test]
+    fn removed_files_are_left_out() {
+        let mut tree = tree(&[(2, F), (3, F)], &[(1, "a", 3)]);
+        tree.load(&Op::AddOrphan { ino: 2 }).expect("an orphan");
+        assert_eq!(paths(&tree), ["a"]);
     }
 }

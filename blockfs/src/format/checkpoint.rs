@@ -12,6 +12,8 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod scan;
+pub use scan::{CheckpointScan, Scan};
 #[cfg(test)]
 mod tests;
 
@@ -431,15 +433,12 @@ impl CheckpointReader {
     fn trailer(&mut self, page: &RawPage, lba: Lba) -> Result<(), FormatError> {
         let what = Structure::CheckpointTrailer;
         let raw: RawTrailer = zerocopy::transmute!(page.payload);
-        expect(
-            what,
-            Field::RootCrc,
-            lba,
-            self.pages_crc.into(),
-            raw.pages_crc.get().into(),
-        )?;
+        let check = |expected: u32, found: u32| {
+            expect(what, Field::RootCrc, lba, expected.into(), found.into())
+        };
+        check(self.pages_crc, raw.pages_crc.get())?;
         let root = crc32c::crc32c_append(self.pages_crc, page.crc.as_bytes());
-        expect(what, Field::RootCrc, lba, self.root_crc.into(), root.into())?;
+        check(self.root_crc, root)?;
         if raw.reserved.iter().any(|&byte| byte != 0) {
             return Err(FormatError::BadField {
                 what,

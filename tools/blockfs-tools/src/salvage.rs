@@ -40,7 +40,7 @@ pub(crate) fn export(
     interrupt: &AtomicBool,
 ) -> Result<Exported, ToolError> {
     make_folder(folder)?;
-    let wreck = volume.fs().wreck();
+    let salvaged = volume.fs().salvaged();
     let mut export = Export {
         volume,
         folder,
@@ -48,15 +48,11 @@ pub(crate) fn export(
         piece: vec![0; PIECE],
         done: Exported::default(),
     };
-    for lost in &wreck.lost {
-        let why = format!("the name leads to inode {}, which is not there", lost.ino);
-        export.lose(&lost.path, why);
-    }
     // Links last: nothing is written through one. Attributes of directories after all that.
     let kinds = [Kind::Directory, Kind::File, Kind::Symlink];
     for kind in kinds {
         let of_kind = |found: &&Salvaged| found.stat.kind == kind;
-        for found in wreck.found.iter().filter(of_kind) {
+        for found in salvaged.iter().filter(of_kind) {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(ToolError::Interrupted);
             }
@@ -65,7 +61,7 @@ pub(crate) fn export(
             }
         }
     }
-    let directories = wreck.found.iter().rev();
+    let directories = salvaged.iter().rev();
     for found in directories.filter(|found| found.stat.kind == Kind::Directory) {
         let path = export.path(&found.path);
         let opened = File::open(&path).and_then(|dir| set_attrs(&dir, found));

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// A copy is long from here on.
 const LONG: Duration = Duration::from_secs(1);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Shows how far a copy is, if it is long and standard error is a terminal.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(super) struct Progress {
     start: Instant,
     bar: Option<ProgressBar>,
     shown: bool,
+    /// When it is drawn again.
+    next: Duration,
 }
 
 impl Progress {
@@ -22,19 +26,24 @@ impl Progress {
             start: Instant::now(),
             bar: None,
             shown: stderr().is_terminal(),
+            next: LONG,
         }
     }
 
     pub(super) fn show(&mut self, files: u64, bytes: u64) {
-        if !self.shown || self.start.elapsed() < LONG {
+        if !self.shown {
             return;
         }
+        let elapsed = self.start.elapsed();
+        if elapsed < self.next {
+            return;
+        }
+        self.next = elapsed + PAUSE;
         let bar = self.bar.get_or_insert_with(|| {
             let style = ProgressStyle::with_template("{msg}");
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        let elapsed = self.start.elapsed();
         bar.set_message(line(files, bytes, elapsed));
     }
 

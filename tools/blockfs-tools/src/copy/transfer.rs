@@ -1,5 +1,6 @@
 //! The contents of files, several pieces of several files on their way at the same time.
 
+use super::progress::Progress;
 use super::side::{Handle, Node, Side};
 use crate::error::ToolError;
 use crate::volume::{Queue, Volume};
@@ -73,6 +74,7 @@ pub(super) struct Transfer<'v> {
     jobs: Vec<Option<Started>>,
     under_way: usize,
     interrupt: Arc<AtomicBool>,
+    pub(super) progress: Progress,
     /// Bytes that were moved.
     pub(super) bytes: u64,
     /// Files that ended well.
@@ -113,6 +115,7 @@ impl<'v> Transfer<'v> {
             jobs: Vec::new(),
             under_way: 0,
             interrupt,
+            progress: Progress::new(),
             bytes: 0,
             files: 0,
             failures: Vec::new(),
@@ -385,6 +388,9 @@ impl<'v> Transfer<'v> {
         let moved = ended.len();
         for done in ended {
             self.ended(done);
+        }
+        if moved > 0 {
+            self.progress.show(self.files, self.bytes);
         }
         moved
     }

@@ -1,6 +1,5 @@
 //! What is copied, in which order: directories before what is in them, their attributes after it.
 
-use super::progress::Progress;
 use super::side::{Node, Side, What};
 use super::transfer::{Job, Transfer};
 use crate::error::ToolError;
@@ -31,7 +30,6 @@ pub(super) struct Walk<'v> {
     recursive: bool,
     json: bool,
     pub(super) transfer: Transfer<'v>,
-    progress: Progress,
     interrupt: Arc<AtomicBool>,
     /// The copies of files that have several names.
     copies: HashMap<(u64, u64), Vec<u8>>,
@@ -73,7 +71,6 @@ impl<'v> Walk<'v> {
             recursive,
             json,
             transfer,
-            progress: Progress::new(),
             interrupt,
             copies: HashMap::new(),
             inside: None,
@@ -112,12 +109,12 @@ impl<'v> Walk<'v> {
     pub(super) fn end(&mut self) -> Result<(), ToolError> {
         let waited = self.transfer.wait(0);
         let settled = self.settle();
-        self.progress.end();
+        self.transfer.progress.end();
         waited.and(settled)
     }
 
     pub(super) fn seconds(&self) -> f64 {
-        self.progress.seconds()
+        self.transfer.progress.seconds()
     }
 
     /// What has ended meanwhile.
@@ -127,7 +124,6 @@ impl<'v> Walk<'v> {
             let judged = self.judge(Err(error));
             result = result.and(judged);
         }
-        self.progress.show(self.transfer.files, self.transfer.bytes);
         result
     }
 
@@ -139,7 +135,8 @@ impl<'v> Walk<'v> {
             Err(error) => {
                 self.failed += 1;
                 let json = self.json;
-                self.progress
+                self.transfer
+                    .progress
                     .aside(|| output::tell("blockfs", json, &error));
                 Ok(())
             }
