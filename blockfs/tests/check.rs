@@ -1,6 +1,6 @@
 //! fsck on a drive whose metadata rot: every answer is a report or a typed error, and what is salvaged
 //! is what was written.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use blockfs::check::{check, repair};
 use blockfs::device::DriverDevice;

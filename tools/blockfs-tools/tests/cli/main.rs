@@ -159,7 +159,7 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        state.to_be_bytes()[0]
+        state.to_le_bytes()[7]
     };
     std::iter::repeat_with(next).take(bytes).collect()
 }
