@@ -10,8 +10,9 @@ use rustix::fs::{AtFlags, CWD, Gid, SeekFrom, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// One end of a copy.
@@ -60,7 +61,7 @@ pub(super) fn host_path(path: &[u8]) -> &Path {
 
 impl Side<'_> {
     /// An error about a path on this side.
-    pub(super) fn host_error(path: &[u8], source: impl Into<std::io::Error>) -> ToolError {
+    pub(super) fn host_error(path: &[u8], source: impl Into<io::Error>) -> ToolError {
         ToolError::host(host_path(path), source)
     }
 
@@ -83,7 +84,7 @@ impl Side<'_> {
                 };
                 match found {
                     Ok(found) => Ok(Some(host_node(&found))),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                     Err(error) => Err(Self::host_error(path, error)),
                 }
             }
@@ -107,7 +108,7 @@ impl Side<'_> {
     pub(super) fn get(self, path: &[u8], follow: bool) -> Result<Node, ToolError> {
         let found = self.find(path, follow)?;
         found.ok_or_else(|| match self {
-            Self::Host => Self::host_error(path, std::io::ErrorKind::NotFound),
+            Self::Host => Self::host_error(path, io::ErrorKind::NotFound),
             Self::Volume(volume) => volume.error(path, PosixError::NotFound.into()),
         })
     }
@@ -385,4 +386,18 @@ fn times(node: &Node) -> Timestamps {
         last_access: time(node.atime_ns),
         last_modification: time(node.mtime_ns),
     }
+}
+
+/// Reads as much as there is; says how much.
+pub(super) fn read_all(file: &fs::File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while let Some(rest) = into.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }

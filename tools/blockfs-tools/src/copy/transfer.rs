@@ -1,7 +1,7 @@
 //! The contents of files, several pieces of several files on their way at the same time.
 
 use super::progress::Progress;
-use super::side::{Handle, Node, Side};
+use super::side::{Handle, Node, Side, read_all};
 use crate::error::ToolError;
 use crate::volume::{Queue, Volume};
 use blockfs::file::{Done, WriteFlags};
@@ -489,18 +489,4 @@ fn error_of(side: Side<'_>, path: &[u8], error: FsError) -> ToolError {
 
 fn refused_by(side: Side<'_>, path: &[u8], refused: Refused<Piece>) -> ToolError {
     error_of(side, path, refused.reason)
-}
-
-/// Reads as much as there is; says how much.
-fn read_all(file: &std::fs::File, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
-    let mut read = 0;
-    while let Some(rest) = into.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + read as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
 }
