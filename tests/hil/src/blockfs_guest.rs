@@ -20,13 +20,13 @@ pub(crate) fn tests() -> Vec<Test> {
     for shape in [&LBA512, &LBA4096] {
         for (cache, name) in [(true, "cached"), (false, "uncached")] {
             let name = format!("blockfs::random::{}::{name}", shape.name);
-            let test = Test::new(name, &["transfers"], move |context| {
+            let test = Test::new(name, &["plain"], move |context| {
                 blockfs_files::random(&machine::attach(shape)?, cache, context.seed, ROUNDS)
             });
             tests.push(test.within(Duration::from_secs(240)));
         }
         let name = format!("blockfs::tree_in_and_out::{}", shape.name);
-        let test = Test::new(name, &["transfers"], |_| tree_in_and_out(shape));
+        let test = Test::new(name, &["plain"], |_| tree_in_and_out(shape));
         tests.push(test.within(Duration::from_secs(240)));
     }
     tests

@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
             &["transfers"],
             a_thousand_rounds,
         )
-        .within(Duration::from_secs(240)),
+        .within(Duration::from_secs(600)),
         Test::new("lifecycle::orderly_shutdown", &["plain"], orderly_shutdown),
         Test::new(
             "lifecycle::queues_are_counted",
