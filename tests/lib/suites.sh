@@ -10,7 +10,7 @@ declare -A ABOUT=(
     [docs]="the API documentation builds without a warning"
     [test]="unit and integration tests"
     [doctest]="the examples in the documentation"
-    [readme]="the first command of README.md measures, in text and in JSON"
+    [readme]="the commands of README.md: it measures, in text and in JSON; a tree goes in and out"
     [syscalls]="strace: no system call per I/O"
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
     [cost]="callgrind: statistics that are off cost no instruction"
@@ -154,5 +154,22 @@ suite_readme() {
     grep -q 'IOPS=.*BW=' "$LOGS/perf.txt" && grep -q '99.00th' "$LOGS/perf.txt" || return
     cargo run --locked -q --release --bin nvme-perf -- --runtime 1 --output-format json \
         >"$report" || return
-    jq -e '.jobs[0].read | .iops > 0 and .clat_ns.percentile."99.000000" > 0' "$report"
+    jq -e '.jobs[0].read | .iops > 0 and .clat_ns.percentile."99.000000" > 0' "$report" || return
+    readme_copies
+}
+
+# README's volume in a file: what went in comes out the same.
+readme_copies() {
+    local bin=$TARGET/release folder=$LOGS/copies tree=/usr/share/doc status
+    [[ -d $tree ]] || tree=$ROOT/docs
+    cargo build --locked -q --release -p doorbell-blockfs-tools || return
+    rm -rf "$folder" && mkdir "$folder" && cd "$folder" || return
+    "$bin/mkfs-blockfs" emu:file=disk.img,size=4g &&
+        "$bin/blockfs" cp -r "$tree" emu:file=disk.img:/doc &&
+        "$bin/blockfs" cp -r emu:file=disk.img:/doc doc &&
+        diff -r --no-dereference "$tree" doc &&
+        "$bin/fsck-blockfs" -n emu:file=disk.img
+    status=$?
+    rm -rf "$folder"
+    return $status
 }

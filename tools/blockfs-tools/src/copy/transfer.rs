@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Bytes of a piece.
 const PIECE: usize = 256 << 10;
 /// Pieces under way.
-const DEPTH: usize = 8;
+const DEPTH: usize = 24;
 /// How long nothing may end while something is under way.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Buffers for volumes are whole blocks where their length does not matter.
