@@ -2,7 +2,7 @@
 //! path.
 //!
 //! Each `cost_` function is one read through a stand-in for a queue, so that what is counted is the
-//! code around it. `tests/iostat_cost.rs` runs this under callgrind, which counts their
+//! code around it. `tests/cost` runs this under callgrind, which counts their
 //! instructions; run alone it only says that all gave the same answers.
 //!
 //!     cargo run --release -p doorbell-blockfs --example iostat_cost

@@ -13,7 +13,7 @@ declare -A ABOUT=(
     [readme]="the commands of README.md: it measures, in text and in JSON; a tree goes in and out"
     [syscalls]="strace: no system call per I/O"
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
-    [cost]="callgrind: statistics that are off cost no instruction"
+    [cost]="callgrind: a read's budget of instructions, and that statistics that are off cost none"
     [crash]="power cuts of a simulated drive, and seeded bugs that they must find; --nightly: many more"
     [hil]="a real kernel's VFIO and IOMMU, and blockfs on them, in a QEMU guest"
     [cuts]="that guest is killed at work; every image that a power cut could have left is checked"
@@ -79,10 +79,10 @@ suite_test() {
         -- ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
 }
 
-# What statistics cost, in instructions, of code that is built as it is released.
+# What the hot path costs, in instructions, of code that is built as it is released.
 suite_cost() {
-    need valgrind valgrind || return "$MISSING"
-    cargo test --locked -p doorbell-blockfs --test iostat_cost -- --nocapture
+    need valgrind valgrind && need objdump binutils || return "$MISSING"
+    cargo test --locked -p doorbell-blockfs --test cost -- --nocapture
 }
 
 # Another `cfg` builds everything anew: in a folder of its own it leaves other builds alone.

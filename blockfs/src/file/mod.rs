@@ -30,9 +30,10 @@ use crate::device::BlockDevice;
 use crate::fs::core::{Shared, VolumeId, WriteCount};
 use crate::fs::{File, FsError, Refused};
 use crate::grace::{Flight, Member, Pass};
-use crate::iomap::{IomapIter, MapOps, MappingKind, OpFlags, SimpleLimits, read_simple};
+use crate::iomap::{IomapIter, MappingKind, OpFlags, SimpleLimits, read_simple};
 use crate::iostat::{IoStat, Kind, Off, Tracked};
 use crate::journal::MetaTag;
+use crate::tree::FileMap;
 use driver::memory::DmaBuf;
 use driver::namespace::Lba;
 use driver::queue::{Completion, Rejected, SubmitError};
@@ -76,6 +77,16 @@ enum Inner<T> {
     Single(T, Pass),
     /// A command of the operation in this slot.
     Part(u32),
+}
+
+/// Why a request is not one command that the device has taken.
+enum Unusual<T, S: IoStat> {
+    /// The file is not open for it, or of another volume.
+    NotFor(DmaBuf, T),
+    /// It is not simple.
+    General(DmaBuf, T, Pass),
+    /// The device did not take it.
+    Rejected(Rejected<Tag<T, S>>),
 }
 
 impl<T, S: IoStat> fmt::Debug for Tag<T, S> {
@@ -191,39 +202,43 @@ where
         buf: DmaBuf,
         ctx: T,
     ) -> Result<(), Refused<T>> {
-        if file.inode.volume != self.volume || !file.readable {
-            return Err(self.not_for(file, "reading", Some(buf), ctx));
-        }
-        let pass = self.member.enter(Flight::Read);
-        let len = buf.len32();
-        let mut map = self.member.get(&file.inode.map, &pass);
-        let op = OpFlags::DIRECT;
-        let simple = read_simple(&mut map, (), self.simple, offset, u64::from(len), op);
-        match simple {
-            Ok(read) => self.submit_read(read.addr, buf, ctx, pass),
-            Err(_) => self.read_general(file, offset, buf, ctx, pass),
-        }
+        // One way out of line, so that the compiler keeps "it was taken" in a register.
+        let unusual = 'hot: {
+            if file.readable_on != self.volume {
+                break 'hot Unusual::NotFor(buf, ctx);
+            }
+            let pass = self.member.enter(Flight::Read);
+            let bytes = u64::from(buf.len32());
+            let mut map = self.member.get(&file.inode.map, &pass);
+            let op = OpFlags::DIRECT;
+            let Ok(read) = read_simple(&mut map, (), self.simple, offset, bytes, op) else {
+                break 'hot Unusual::General(buf, ctx, pass);
+            };
+            let inner = Inner::Single(ctx, pass);
+            let tag = Tag(Tracked::submit(&self.stat, Kind::Read, bytes, inner));
+            match self.device.read(Lba(read.addr >> self.lba_shift), buf, tag) {
+                Ok(()) => return Ok(()),
+                Err(rejected) => Unusual::Rejected(rejected),
+            }
+        };
+        self.unusual_read(file, offset, unusual)
     }
 
-    #[inline]
-    fn submit_read(
+    #[inline(never)]
+    fn unusual_read(
         &mut self,
-        addr: u64,
-        buf: DmaBuf,
-        ctx: T,
-        pass: Pass,
+        file: &File,
+        offset: u64,
+        unusual: Unusual<T, S>,
     ) -> Result<(), Refused<T>> {
-        let bytes = u64::from(buf.len32());
-        let inner = Inner::Single(ctx, pass);
-        let tag = Tag(Tracked::submit(&self.stat, Kind::Read, bytes, inner));
-        match self.device.read(Lba(addr >> self.lba_shift), buf, tag) {
-            Ok(()) => Ok(()),
-            Err(rejected) => Err(self.rejected(rejected)),
+        match unusual {
+            Unusual::General(buf, ctx, pass) => self.read_general(file, offset, buf, ctx, pass),
+            Unusual::NotFor(buf, ctx) => Err(self.not_for(file, "reading", Some(buf), ctx)),
+            Unusual::Rejected(rejected) => Err(self.rejected(rejected)),
         }
     }
 
     /// A read that is more than one block, or not simple: still one command if it is one extent.
-    #[inline(never)]
     fn read_general(
         &mut self,
         file: &File,
@@ -234,12 +249,15 @@ where
     ) -> Result<(), Refused<T>> {
         let len = u64::from(buf.len32());
         let map = self.member.get(&file.inode.map, &pass);
-        let inside = offset.checked_add(len).is_some_and(|end| end <= map.size());
         if (offset | len) & self.align_mask == 0
-            && inside
-            && let Some(addr) = one_piece(map, offset, len)
+            && let Some(addr) = longer_piece(map, offset, len)
         {
-            return self.submit_read(addr, buf, ctx, pass);
+            let inner = Inner::Single(ctx, pass);
+            let tag = Tag(Tracked::submit(&self.stat, Kind::Read, len, inner));
+            return match self.device.read(Lba(addr >> self.lba_shift), buf, tag) {
+                Ok(()) => Ok(()),
+                Err(rejected) => Err(self.rejected(rejected)),
+            };
         }
         if file.direct && (offset | len) & self.align_mask != 0 {
             self.member.leave(pass);
@@ -272,7 +290,7 @@ where
         flags: WriteFlags,
         ctx: T,
     ) -> Result<(), Refused<T>> {
-        if file.inode.volume != self.volume || !file.writable {
+        if file.writable_on != self.volume {
             return Err(self.not_for(file, "writing", Some(buf), ctx));
         }
         let len = u64::from(buf.len32());
@@ -280,22 +298,20 @@ where
         if aligned && !file.append && !self.back.shared.stopped.load(Ordering::Relaxed) {
             let pass = self.member.enter(Flight::Write);
             let mut map = self.member.get(&file.inode.map, &pass);
-            let (size, slow) = (map.size(), map.slow_writes());
-            let inside = offset.checked_add(len).is_some_and(|end| end <= size);
             // Durable at once only if the mapping is: otherwise its record has to be written.
             let durable = !flags.dsync
                 || bugs::on(Bug::DurableWriteOfNewMapping)
                 || file.inode.map_txid.load(Ordering::Relaxed)
                     <= self.back.shared.durable.load(Ordering::Relaxed);
-            if inside && !slow && durable {
+            if !map.slow_writes() && durable {
                 let op = OpFlags::DIRECT;
                 let addr = match read_simple(&mut map, (), self.simple, offset, len, op) {
                     Ok(found) => Some(found.addr),
-                    Err(_) => one_piece(map, offset, len),
+                    Err(_) => longer_piece(map, offset, len),
                 };
                 if let Some(addr) = addr {
                     let fua = flags.dsync && self.fua && !bugs::on(Bug::DurableWriteWithoutFua);
-                    let inner = Inner::Single(ctx, pass.durable(fua));
+                    let inner = Inner::Single(ctx, pass.volatile(self.fua && !fua));
                     let tag = Tag(Tracked::submit(&self.stat, Kind::Write, len, inner));
                     let lba = Lba(addr >> self.lba_shift);
                     return match self.device.write(lba, buf, fua, tag) {
@@ -345,7 +361,6 @@ where
             device,
             member,
             stat,
-            fua,
             back: Back { slots, writes, .. },
             ..
         } = self;
@@ -357,7 +372,7 @@ where
             let ok = status.is_success();
             match ctx.0.complete(stat, ok) {
                 Inner::Single(ctx, pass) => {
-                    if *fua && pass.is_volatile_write() {
+                    if pass.is_volatile() {
                         writes.store(writes.load(Ordering::Relaxed) + 1, Ordering::Release);
                     }
                     member.leave(pass);
@@ -373,6 +388,7 @@ where
             }
         });
         if !self.back.slots.is_empty() || !self.ready.is_empty() {
+            // Not generic, so that the hot path has the caller's code for itself.
             ended += self.poll_operations(&mut each);
         }
         ended
@@ -439,11 +455,11 @@ where
     }
 }
 
-/// Where `len` bytes at `offset` are, if in one mapped extent.
-fn one_piece<O>(map: O, offset: u64, len: u64) -> Option<u64>
-where
-    O: MapOps<Private = (), Held = ()>,
-{
+/// Where `len` bytes at `offset` are, if in one mapped extent and within the file.
+fn longer_piece(map: &FileMap, offset: u64, len: u64) -> Option<u64> {
+    if offset.checked_add(len).is_none_or(|end| end > map.size()) {
+        return None;
+    }
     let mut iter = IomapIter::new(map, offset, len, OpFlags::DIRECT).ok()?;
     let step = iter.next_step().ok()??;
     let whole = step.len() == len && step.mapping().kind() == MappingKind::Mapped;

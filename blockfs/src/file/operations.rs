@@ -46,7 +46,7 @@ where
     /// # Errors
     /// [`Refused`] gives the context back.
     pub fn truncate(&mut self, file: &File, size: u64, ctx: T) -> Result<(), Refused<T>> {
-        if file.inode.volume != self.volume || !file.writable {
+        if file.writable_on != self.volume {
             return Err(self.not_for(file, "writing", None, ctx));
         }
         let request = Request::Change(truncate::Change::truncate(size));
@@ -66,7 +66,7 @@ where
         len: u64,
         ctx: T,
     ) -> Result<(), Refused<T>> {
-        if file.inode.volume != self.volume || !file.writable {
+        if file.writable_on != self.volume {
             return Err(self.not_for(file, "writing", None, ctx));
         }
         let request = Request::Change(truncate::Change::fallocate(mode, offset, len));
@@ -86,7 +86,7 @@ where
         len: u64,
         ctx: T,
     ) -> Result<(), Refused<T>> {
-        if file.inode.volume != self.volume || !file.writable {
+        if file.writable_on != self.volume {
             return Err(self.not_for(file, "writing", None, ctx));
         }
         let request = Request::Write(write::Write::zeroes(offset, len));
@@ -105,7 +105,7 @@ where
     }
 
     #[inline(never)]
-    pub(super) fn poll_operations(&mut self, each: &mut impl FnMut(Done<T>)) -> usize {
+    pub(super) fn poll_operations(&mut self, each: &mut dyn FnMut(Done<T>)) -> usize {
         let mut ended = 0;
         while let Some(done) = self.ready.pop_front() {
             ended += 1;

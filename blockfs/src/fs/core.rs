@@ -68,6 +68,14 @@ pub(crate) struct Shared<D> {
 pub(crate) struct VolumeId(u64);
 
 impl VolumeId {
+    /// No volume's.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// This number if `so`, or else none.
+    pub(crate) const fn only_if(self, so: bool) -> Self {
+        if so { self } else { Self::NONE }
+    }
+
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))

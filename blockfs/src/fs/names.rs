@@ -101,11 +101,12 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
     pub(crate) fn handle(&self, core: &mut Core<D>, ino: Ino, options: OpenOptions) -> File {
         let map = core.tree.file_map(ino).unwrap_or_default();
         let txid = core.journal.last();
-        let inode = core.open.open(self.shared.volume, ino, || map, txid);
+        let volume = self.shared.volume;
+        let inode = core.open.open(volume, ino, || map, txid);
         File {
             inode,
-            readable: options.read,
-            writable: options.write,
+            readable_on: volume.only_if(options.read),
+            writable_on: volume.only_if(options.write),
             append: options.append,
             direct: options.direct,
         }

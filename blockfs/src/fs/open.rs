@@ -122,8 +122,10 @@ impl OpenOptions {
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) inode: Arc<OpenInode>,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
+    /// The volume, or none: so one compare says whether a queue may read it.
+    pub(crate) readable_on: VolumeId,
+    /// The same of writing.
+    pub(crate) writable_on: VolumeId,
     pub(crate) append: bool,
     pub(crate) direct: bool,
 }

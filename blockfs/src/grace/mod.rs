@@ -54,19 +54,20 @@ pub(crate) enum Flight {
 pub(crate) struct Pass(u8);
 
 const WRITE: u8 = 2;
-const DURABLE: u8 = 4;
+/// Set in those that a sync has to know of.
+const VOLATILE: u8 = 4;
 
 impl Pass {
-    /// Marks a write that will be durable when it ends.
+    /// Marks a write that may be in the drive's cache when it has ended.
     #[inline]
-    pub(crate) const fn durable(self, durable: bool) -> Self {
-        Self(if durable { self.0 | DURABLE } else { self.0 })
+    pub(crate) const fn volatile(self, volatile: bool) -> Self {
+        Self(if volatile { self.0 | VOLATILE } else { self.0 })
     }
 
-    /// Whether it is a write that may be in the drive's cache when it has ended.
+    /// Whether it is such a write.
     #[inline]
-    pub(crate) const fn is_volatile_write(&self) -> bool {
-        self.0 & (WRITE | DURABLE) == WRITE
+    pub(crate) const fn is_volatile(&self) -> bool {
+        self.0 & VOLATILE != 0
     }
 }
 

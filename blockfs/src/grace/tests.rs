@@ -68,7 +68,7 @@ fn reads_do_not_hold_up_who_waits_for_writes() {
     let ticket = periods.ticket(Flights::Writes);
     periods.advance();
     assert!(!periods.passed(ticket));
-    assert!(write.is_volatile_write() && !read.is_volatile_write());
+    assert!(!write.is_volatile() && !read.is_volatile());
     member.leave(write);
     periods.advance();
     assert!(periods.passed(ticket));

@@ -96,7 +96,7 @@ impl<O: MapOps> MapOps for &mut O {
 /// What [`MapOps::short`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Short {
-    /// All of it is data, from `addr` of the device on, in bytes, with the cookie 0.
+    /// All of it is data within the file's size, from `addr` of the device on, in bytes, with the cookie 0.
     Mapped {
         /// Where.
         addr: u64,

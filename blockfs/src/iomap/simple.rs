@@ -106,10 +106,6 @@ pub fn read_simple<O: MapOps, F>(
     if !fits || !op.is_within(OpFlags::DIRECT | OpFlags::NOWAIT) {
         return Err(SimpleError::NotSimple);
     }
-    // An overflowing range is not within the file; the general path says so.
-    if !matches!(pos.checked_add(len), Some(end) if end <= ops.size()) {
-        return Err(SimpleError::NotSimple);
-    }
     match ops.short(pos, len) {
         Short::Mapped { addr } => {
             return Ok(SimpleRead {
@@ -120,6 +116,10 @@ pub fn read_simple<O: MapOps, F>(
         }
         Short::NotSimple => return Err(SimpleError::NotSimple),
         Short::Unknown => {}
+    }
+    // An overflowing range is not within the file; the general path says so.
+    if !matches!(pos.checked_add(len), Some(end) if end <= ops.size()) {
+        return Err(SimpleError::NotSimple);
     }
     let request = Request { pos, len, op };
     let begun = ops.begin(request).map_err(SimpleError::Failed)?;

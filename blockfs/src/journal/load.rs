@@ -50,6 +50,8 @@ pub struct LoadReport {
     pub checkpoint_pages: u64,
     /// Records that were replayed.
     pub records: u64,
+    /// Number of the last record of all that the metadata contain, by the checkpoint or replayed.
+    pub last_record: u64,
     /// Whether a record was found that a power cut tore; it was never acknowledged.
     pub torn: bool,
     /// What a salvage had to pass over.
@@ -212,6 +214,7 @@ fn strict<D: BlockDevice<MetaTag>>(
         twin_valid: chosen.twin.is_ok(),
         checkpoint_pages: superblock.checkpoint.pages,
         records: scanned.records,
+        last_record: scanned.next_txid - 1,
         torn: scanned.torn,
         problems: Vec::new(),
     };

@@ -106,6 +106,7 @@ fn load<D: BlockDevice<MetaTag>>(
         twin_valid: false,
         checkpoint_pages: superblock.checkpoint.pages,
         records: scanned.records,
+        last_record: scanned.next_txid - 1,
         torn: scanned.torn,
         problems: Vec::new(),
     };

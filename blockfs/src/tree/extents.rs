@@ -8,6 +8,7 @@ use crate::format::op::{Extent, MAX_EXTENT_BLOCKS};
 use std::sync::Arc;
 
 mod find;
+pub(super) use find::TOPS;
 #[cfg(test)]
 mod tests;
 

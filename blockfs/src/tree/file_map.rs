@@ -1,6 +1,6 @@
 //! A file's size and blocks as its readers see them: immutable, made anew with each change.
 
-use super::extents::{ExtentMap, Found};
+use super::extents::{ExtentMap, Found, TOPS};
 use super::inode::Body;
 use super::{PosixError, Tree};
 use crate::format::BLOCK_BYTES;
@@ -21,16 +21,17 @@ use crate::iomap::{Begun, MapError, MapOps, Mapping, Request, Short};
 /// assert_eq!(kind, Some(MappingKind::Hole));
 /// # Ok::<(), blockfs::iomap::MapError>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FileMap {
     size: u64,
     slow_writes: bool,
     /// The first extent, or nothing: most files have no other.
     first: Run,
+    tops: [u32; TOPS],
     extents: ExtentMap,
 }
 
-/// Written blocks, all in bytes.
+/// Written blocks that are within the file's size, all in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     offset: u64,
@@ -38,18 +39,29 @@ struct Run {
     addr: u64,
 }
 
+impl Default for FileMap {
+    fn default() -> Self {
+        Self::new(0, &ExtentMap::default())
+    }
+}
+
 impl FileMap {
     fn new(size: u64, extents: &ExtentMap) -> Self {
         let first = extents.from(0).next().filter(|first| !first.unwritten);
-        let first = first.map_or(Run::default(), |first| Run {
-            offset: u64::from(first.lblk) * BLOCK_BYTES,
-            length: u64::from(first.len) * BLOCK_BYTES,
-            addr: first.pblk * BLOCK_BYTES,
+        let first = first.map_or(Run::default(), |first| {
+            let offset = u64::from(first.lblk) * BLOCK_BYTES;
+            let length = u64::from(first.len) * BLOCK_BYTES;
+            Run {
+                offset,
+                length: length.min(size.saturating_sub(offset)),
+                addr: first.pblk * BLOCK_BYTES,
+            }
         });
         Self {
             size,
             slow_writes: false,
             first,
+            tops: extents.tops(),
             extents: extents.clone(),
         }
     }
@@ -121,16 +133,20 @@ impl MapOps for &FileMap {
     fn short(&self, pos: u64, len: u64) -> Short {
         let mut run = self.first;
         if pos.wrapping_sub(run.offset) >= run.length {
-            let Ok(lblk) = u32::try_from(pos / BLOCK_BYTES) else {
-                return Short::NotSimple;
-            };
-            let found = self.extents.find(lblk);
+            // A position behind the largest file comes out too small, and then too far behind the extent.
+            #[expect(clippy::cast_possible_truncation, reason = "seen by the last check")]
+            let above = (pos / BLOCK_BYTES + 1) as u32;
+            let found = self.extents.find(&self.tops, above);
             let (lblk, blocks) = found.range();
             run = Run {
                 offset: lblk * BLOCK_BYTES,
                 length: blocks * BLOCK_BYTES,
                 addr: found.pblk() * BLOCK_BYTES,
             };
+            // Should this overflow, `pos` is too far behind the extent.
+            if pos.wrapping_add(len) > self.size {
+                return Short::NotSimple;
+            }
         }
         // Where it starts behind `pos`, the difference is greater than any length.
         let skip = pos.wrapping_sub(run.offset);

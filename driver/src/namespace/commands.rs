@@ -245,7 +245,8 @@ impl Namespace {
         lba.0 < self.blocks && blocks <= self.blocks - lba.0
     }
 
-    /// A command that moves all of `buf`.
+    /// A command that moves all of `buf`. Everything but the usual leaves by one door, so that the
+    /// compiler keeps "it was taken" in a register.
     #[inline(always)]
     fn transfer<T>(
         &self,
@@ -257,46 +258,76 @@ impl Namespace {
         ctx: T,
     ) -> Result<(), Rejected<T>> {
         let core = queue.core();
+        let (len, place) = (buf.len32(), buf.domain());
+        // A buffer is never empty, so a whole number of blocks is at least one.
+        let blocks = len >> self.block_shift;
+        let last = lba.0.wrapping_add(u64::from(blocks)).wrapping_sub(1);
+        let (mut buf, mut ctx) = (buf, ctx);
+        if place == core.domain()
+            && self.controller == core.controller()
+            && len & (self.block_size() - 1) == 0
+            && self.contains(lba, u64::from(blocks))
+            && len <= core.max_transfer()
+            && (lba.0 ^ last) & self.boundary_mask == 0
+        {
+            // At most MAX_TRANSFER bytes, which is 65,536 of the smallest blocks.
+            #[expect(clippy::cast_possible_truncation, reason = "1 to 65,536, 0's based")]
+            let count = BlockCount::from_nlb((blocks - 1) as u16);
+            let sqe = self.block_command(opcode, flags).with_blocks(lba.0, count);
+            match core.try_data(sqe, buf, ctx) {
+                Ok(()) => return Ok(()),
+                Err(back) => (buf, ctx) = back,
+            }
+        }
+        self.unusual(queue, self.block_command(opcode, flags), lba, buf, ctx)
+    }
+
+    #[inline(always)]
+    fn block_command(&self, opcode: IoOpcode, flags: IoFlags) -> Sqe {
+        Sqe {
+            cdw12: flags.0,
+            ..self.sqe(opcode)
+        }
+    }
+
+    /// A transfer that is not one command that fits: it is split, or refused.
+    #[cold]
+    #[inline(never)]
+    fn unusual<T>(
+        &self,
+        queue: &mut QueuePair<T>,
+        template: Sqe,
+        lba: Lba,
+        buf: DmaBuf,
+        ctx: T,
+    ) -> Result<(), Rejected<T>> {
+        let core = queue.core();
         if buf.domain() != core.domain() || self.controller != core.controller() {
             return Err(self.misplaced(core.domain() == buf.domain(), buf, ctx));
         }
-        let len = buf.len32();
-        let blocks = len >> self.block_shift;
-        // A buffer is never empty, so a whole number of blocks is at least one.
-        if len & (self.block_size() - 1) != 0 || !self.contains(lba, u64::from(blocks)) {
+        let (len, max) = (buf.len32(), core.max_transfer());
+        let blocks = u64::from(len >> self.block_shift);
+        if len & (self.block_size() - 1) != 0 || !self.contains(lba, blocks) {
             return Err(self.misfit(lba, buf, ctx));
         }
-        let last = lba.0 + u64::from(blocks) - 1;
-        let template = Sqe {
-            cdw12: flags.0,
-            ..self.sqe(opcode)
-        };
-        if len > core.max_transfer() || (lba.0 ^ last) & self.boundary_mask != 0 {
-            let request = BlockRequest {
-                template,
-                lba: lba.0,
-                blocks: u64::from(blocks),
-                block_shift: self.block_shift,
-                max_blocks: (core.max_transfer() >> self.block_shift).min(MAX_BLOCKS_U32),
-                boundary: self.boundary,
-            };
-            if request.max_blocks == 0 {
-                let reason = SubmitError::TooLong {
-                    len,
-                    max: core.max_transfer(),
-                };
-                return Err(Rejected::new(reason, Some(buf), ctx));
-            }
-            return core.submit_split(request, Some(buf), ctx);
+        if len <= max && (lba.0 ^ (lba.0 + blocks - 1)) & self.boundary_mask == 0 {
+            return Err(Rejected::new(SubmitError::Full, Some(buf), ctx));
         }
-        // At most MAX_TRANSFER bytes, which is 65,536 of the smallest blocks.
-        #[expect(clippy::cast_possible_truncation, reason = "1 to 65,536, 0's based")]
-        let count = BlockCount::from_nlb((blocks - 1) as u16);
-        core.submit_data(template.with_blocks(lba.0, count), buf, ctx)
+        let request = BlockRequest {
+            template,
+            lba: lba.0,
+            blocks,
+            block_shift: self.block_shift,
+            max_blocks: (max >> self.block_shift).min(MAX_BLOCKS_U32),
+            boundary: self.boundary,
+        };
+        if request.max_blocks == 0 {
+            let reason = SubmitError::TooLong { len, max };
+            return Err(Rejected::new(reason, Some(buf), ctx));
+        }
+        core.submit_split(request, Some(buf), ctx)
     }
 
-    #[cold]
-    #[inline(never)]
     fn misplaced<T>(&self, same_domain: bool, buf: DmaBuf, ctx: T) -> Rejected<T> {
         let reason = if same_domain {
             SubmitError::WrongController
@@ -306,8 +337,6 @@ impl Namespace {
         Rejected::new(reason, Some(buf), ctx)
     }
 
-    #[cold]
-    #[inline(never)]
     fn misfit<T>(&self, lba: Lba, buf: DmaBuf, ctx: T) -> Rejected<T> {
         let (len, block) = (buf.len32(), self.block_size());
         let reason = if len % block != 0 {

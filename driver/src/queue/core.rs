@@ -104,45 +104,49 @@ impl<T> Core<T> {
         self.strays
     }
 
-    /// Submits one command that moves the whole of `buf`. The caller has checked the buffer's domain
-    /// and that its length is at most [`Core::max_transfer`].
+    /// Submits one command that moves the whole of `buf`, if a slot is free. The caller has checked the
+    /// buffer's domain and that its length is at most [`Core::max_transfer`].
+    ///
+    /// # Errors
+    /// Gives buffer and context back.
     #[inline(always)]
-    pub(crate) fn submit_data(
+    pub(crate) fn try_data(
         &mut self,
         mut sqe: Sqe,
         buf: DmaBuf,
         ctx: T,
-    ) -> Result<(), Rejected<T>> {
+    ) -> Result<(), (DmaBuf, T)> {
         let (iova, len) = (buf.iova(), buf.len32());
-        match self.slots.insert(Some(buf), ctx) {
-            Ok(cid) => {
-                #[expect(clippy::cast_possible_truncation, reason = "an index is below 65,536")]
-                let slot = self.slots.index(cid) as u16;
-                (sqe.prp1, sqe.prp2) = self.prps.describe(slot, iova, len);
-                sqe.cid = cid;
-                self.sq.push(sqe);
-                Ok(())
-            }
-            Err(held) => Err(Rejected::new(SubmitError::Full, held.buf, held.ctx)),
-        }
+        let Some(slot) = self.slots.vacant() else {
+            return Err((buf, ctx));
+        };
+        sqe.cid = slot.fill(Some(buf), ctx);
+        #[expect(clippy::cast_possible_truncation, reason = "an index is below 65,536")]
+        let index = self.slots.index(sqe.cid) as u16;
+        (sqe.prp1, sqe.prp2) = self.prps.describe(index, iova, len);
+        self.sq.push(sqe);
+        Ok(())
+    }
+
+    /// As [`Core::try_data`], with a reason.
+    pub(crate) fn submit_data(&mut self, sqe: Sqe, buf: DmaBuf, ctx: T) -> Result<(), Rejected<T>> {
+        self.try_data(sqe, buf, ctx)
+            .map_err(|(buf, ctx)| Rejected::new(SubmitError::Full, Some(buf), ctx))
     }
 
     /// Submits one command as it is, but for its identifier; `buf` is kept until it has ended.
-    #[inline(always)]
     pub(crate) fn submit_plain(
         &mut self,
         mut sqe: Sqe,
         buf: Option<DmaBuf>,
         ctx: T,
     ) -> Result<(), Rejected<T>> {
-        match self.slots.insert(buf, ctx) {
-            Ok(cid) => {
-                sqe.cid = cid;
-                self.sq.push(sqe);
-                Ok(())
-            }
-            Err(held) => Err(Rejected::new(SubmitError::Full, held.buf, held.ctx)),
-        }
+        let Some(slot) = self.slots.vacant() else {
+            return Err(Rejected::new(SubmitError::Full, buf, ctx));
+        };
+        sqe.cid = slot.fill(buf, ctx);
+        self.sq.push(sqe);
+        Ok(())
     }
 
     /// Tells the device of everything submitted since the last call.

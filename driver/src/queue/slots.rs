@@ -1,7 +1,7 @@
 //! The slot table: who waits for which command identifier.
 //!
 //! A command identifier is a slot's index in its low bits and a generation above. A slot takes part in
-//! two hot operations, [`SlotTable::insert`] and [`SlotTable::take`], each one compare and a few
+//! two hot operations, [`SlotTable::vacant`] with [`Vacant::fill`], and [`SlotTable::take`], each one compare and a few
 //! stores. `take` accepts an identifier only if exactly that identifier is outstanding: one that was
 //! never given out, is idle, or belongs to an earlier use of the slot is refused by the same compare.
 #![expect(
@@ -28,6 +28,24 @@ struct Slot<T> {
     /// command that is a part of a larger request, [`OWNER`] the slot that holds such a request.
     state: u32,
     held: MaybeUninit<Held<T>>,
+}
+
+/// A slot taken from the free ones.
+#[must_use = "it is lost if it is not filled"]
+pub(super) struct Vacant<'a, T>(&'a mut Slot<T>);
+
+impl<T> Vacant<'_, T> {
+    /// Puts a request into it and gives the identifier for its command.
+    #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an identifier is the low half"
+    )]
+    pub(super) fn fill(self, buf: Option<DmaBuf>, ctx: T) -> u16 {
+        self.0.state &= CID;
+        self.0.held.write(Held { buf, ctx });
+        self.0.state as u16
+    }
 }
 
 /// No command is outstanding in the slot.
@@ -119,24 +137,12 @@ impl<T> SlotTable<T> {
         self.available += 1;
     }
 
-    /// Puts a request into a free slot and gives the identifier for its command.
-    ///
-    /// # Errors
-    /// Gives the request back where no slot is free.
+    /// Takes a free slot, if there is one. It has to be filled: one that is dropped is lost.
     #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "an identifier is the low half"
-    )]
-    pub(super) fn insert(&mut self, buf: Option<DmaBuf>, ctx: T) -> Result<u16, Held<T>> {
-        let Some(index) = self.pop() else {
-            return Err(Held { buf, ctx });
-        };
+    pub(super) fn vacant(&mut self) -> Option<Vacant<'_, T>> {
+        let index = self.pop()?;
         // SAFETY: the stack holds indices of slots only.
-        let slot = unsafe { self.slots.get_unchecked_mut(index) };
-        slot.state &= CID;
-        slot.held.write(Held { buf, ctx });
-        Ok(slot.state as u16)
+        Some(Vacant(unsafe { self.slots.get_unchecked_mut(index) }))
     }
 
     /// Takes out what is held for `cid`. `None`: not a whole request outstanding under exactly this
@@ -151,7 +157,7 @@ impl<T> SlotTable<T> {
             return None;
         }
         slot.state = IDLE | u32::from(next_generation(cid, len));
-        // SAFETY: a state without flags means that `insert` wrote `held`, and the new state means
+        // SAFETY: a state without flags means that `fill` wrote `held`, and the new state means
         // that nobody reads it again.
         let held = unsafe { slot.held.assume_init_read() };
         self.push(index);

@@ -285,12 +285,11 @@ fn file(
             ));
         }
         let skip = oldest.unwrap_or(0).saturating_sub(bounds.synced);
-        let known = versions.iter().skip(skip).flatten().any(|data| {
-            block
-                .iter()
-                .enumerate()
-                .all(|(byte, &found)| found == data.get(at + byte).copied().unwrap_or(0))
-        });
+        let known = versions
+            .iter()
+            .skip(skip)
+            .flatten()
+            .any(|data| same(block, data.get(at..).unwrap_or(&[])));
         let zeroed = changed && oldest.is_none() && block.iter().all(|&byte| byte == 0);
         if !known && !zeroed {
             let head = block.get(..block.len().min(8));
@@ -300,6 +299,12 @@ fn file(
         }
     }
     Ok(())
+}
+
+/// Whether a block is the beginning of these data; behind their end are zeros.
+fn same(block: &[u8], data: &[u8]) -> bool {
+    let (common, rest) = block.split_at(block.len().min(data.len()));
+    data.starts_with(common) && rest.iter().all(|&byte| byte == 0)
 }
 
 /// O3: a durable write that has ended is within the file, unless that was shortened since.

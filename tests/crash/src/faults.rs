@@ -41,13 +41,20 @@ pub fn corrupt(
         ended: 0,
         begun: run.steps.len(),
     };
+    let rig = |image: &[u8]| {
+        let overlay = Overlay::new(Arc::new(image.to_vec()), shape.lba as usize);
+        Rig::over(Contents::Overlay(overlay), shape.volatile_cache, 0, domain)
+    };
+    let intact = rig(&image).mount(LoadMode::ReadOnly);
+    let last_record = intact
+        .map_err(|error| error.to_string())?
+        .report()
+        .last_record;
     for _ in 0..MUTATIONS {
         let damaged = damage(&image, &run.log.start, &metadata, shape.lba as usize, rng);
         let tried = catch_unwind(AssertUnwindSafe(|| {
             for mode in [LoadMode::ReadOnly, LoadMode::Salvage, LoadMode::ReadWrite] {
-                let overlay = Overlay::new(Arc::new(damaged.clone()), shape.lba as usize);
-                let contents = Contents::Overlay(overlay);
-                let rig = Rig::over(contents, shape.volatile_cache, 0, domain);
+                let rig = rig(&damaged);
                 let Ok(fs) = rig.mount(mode) else {
                     continue;
                 };
@@ -57,13 +64,13 @@ pub fn corrupt(
                 }
                 sound(&fs)?;
                 let mut io = rig.io(&fs).map_err(|error| error.to_string())?;
-                if !fs.report().torn {
+                if fs.report().last_record >= last_record {
                     prefix(&run, bounds, &fs, &mut io)?;
                     continue;
                 }
-                // Rot in the last record looks like a torn tail (docs/on-disk-format.md). What it freed
-                // may have been used again; only the names have to be those of some time, which may be
-                // before the set-up.
+                // The last record, rotten or lost, looks like one that a power cut tore or that was never
+                // written (docs/on-disk-format.md). What it freed may have been used again; only the names
+                // have to be those of some time, which may be before the set-up.
                 let sight = look(&fs)?;
                 let known = (0..=run.steps.len()).any(|steps| model(&run, steps).sight() == sight);
                 if !known && sight != Model::default().sight() {

@@ -144,7 +144,18 @@ pub fn regressions() -> Vec<(&'static str, Vec<Action>)> {
         fill,
         dsync: false,
     };
+    let xattr = |path: &str, name: &str| Action::SetXattr(text(path), text(name), vec![5; 1200]);
     vec![
+        (
+            "a record of several logical blocks, torn",
+            vec![
+                xattr("/foo", "user.b"),
+                xattr("/A/foo", "user.cc"),
+                xattr("/A/bar", "user.ddd"),
+                xattr("/B/bar", "user.eeee"),
+                fsync("/foo"),
+            ],
+        ),
         (
             "crashmonkey: rename over a synced file, sync of its sibling",
             vec![fsync("/A/bar"), rename("/foo", "/A/bar"), fsync("/A/foo")],
@@ -270,6 +281,24 @@ pub fn regressions() -> Vec<(&'static str, Vec<Action>)> {
             ],
         ),
         (
+            "the same where nothing else is free",
+            full(&[
+                Action::Unlink(text("/A/foo")),
+                write("/B/bar", 0, 8192, 70),
+                fsync("/B/bar"),
+            ]),
+        ),
+        (
+            "part of a block that was another file's",
+            full(&[
+                Action::Unlink(text("/A/foo")),
+                Action::Sync,
+                write("/B/bar", 100, 300, 71),
+                write("/B/bar", 5000, 300, 72),
+                fsync("/B/bar"),
+            ]),
+        ),
+        (
             "spdk 279: the size is synced with the data",
             vec![
                 Action::Append {
@@ -291,6 +320,19 @@ pub fn regressions() -> Vec<(&'static str, Vec<Action>)> {
             ],
         ),
     ]
+}
+
+/// Every block is taken before the actions.
+fn full(actions: &[Action]) -> Vec<Action> {
+    let mut all = Vec::new();
+    let (mut at, mut len) = (8192, 512 << 10);
+    while len >= 4096 {
+        all.push(Action::Reserve(text("/A/bar"), at, len, true));
+        (at, len) = (at + len, len / 2);
+    }
+    all.push(Action::Sync);
+    all.extend_from_slice(actions);
+    all
 }
 
 /// A long random workload.

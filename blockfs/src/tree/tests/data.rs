@@ -291,5 +291,15 @@ fn short_as_the_iterator() {
             .filter(|n| n % 7 != 3)
             .map(|n| u64::from(1 + n % 4));
         assert_eq!(mapped, written.sum::<u64>() * 8);
+        // Behind the end, wherever that cuts an extent, and where the numbers end, nothing is simple.
+        for size in [3 * 4096 - 1024, blocks * 4096 / 3, blocks * 4096 - 5000] {
+            world.truncate(ino, size).expect("shorter or longer");
+            let map = world.tree.file_map(ino).expect("a file");
+            let far = [1 << 44, (1 << 44) + 8192, u64::MAX - 511].into_iter();
+            for pos in (size / 512 * 512..blocks * 4096).step_by(512).chain(far) {
+                let short = read_simple(&mut &map, (), limits, pos, 512, OpFlags::DIRECT);
+                assert_eq!(short.err(), Some(SimpleError::NotSimple), "{count}: {pos}");
+            }
+        }
     }
 }
