@@ -46,7 +46,7 @@ impl Default for FileMap {
 }
 
 impl FileMap {
-    fn new(size: u64, extents: &ExtentMap) -> Self {
+    pub(super) fn new(size: u64, extents: &ExtentMap) -> Self {
         let first = extents.from(0).next().filter(|first| !first.unwritten);
         let first = first.map_or(Run::default(), |first| {
             let offset = u64::from(first.lblk) * BLOCK_BYTES;
