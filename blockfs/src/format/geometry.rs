@@ -65,7 +65,8 @@ impl BlockRange {
 /// What mkfs may be asked for; what is `None` follows the volume's size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LayoutOptions {
-    /// The journal ring in bytes: by default 1/2048 of the volume, from 4 to 64 MiB.
+    /// The journal ring in bytes: by default 1/2048 of the volume, from 4 to 16 MiB: a mount
+    /// after a crash reads it all and replays up to half of it and more.
     pub journal_bytes: Option<u64>,
     /// Each of the two checkpoint slots in bytes, the limit of the metadata: by default 1/512 of the
     /// volume, from 8 MiB to 4 GiB.
@@ -121,7 +122,7 @@ impl Geometry {
         let journal_blocks = match options.journal_bytes {
             Some(bytes) => setting("a journal", bytes, MIN_JOURNAL_BYTES, MAX_JOURNAL_BYTES)?,
             None => (volume_blocks / 2048)
-                .clamp(blocks_of(4 << 20), blocks_of(64 << 20))
+                .clamp(blocks_of(4 << 20), blocks_of(16 << 20))
                 .min(volume_blocks / 16)
                 .max(blocks_of(MIN_JOURNAL_BYTES)),
         };

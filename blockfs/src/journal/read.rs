@@ -174,7 +174,11 @@ pub(super) fn replay<D: BlockDevice<MetaTag>>(
             if bugs::on(Bug::RemovalNotReplayed) {
                 ops.retain(|op| !matches!(op, Op::RemoveDirent { .. }));
             }
-            tree.apply(&ops)?;
+            // A salvage goes on with what it has when this fails: that must be all of a record or none.
+            match unreadable {
+                Unreadable::Refused => tree.replay(&ops)?,
+                Unreadable::Zeros => drop(tree.apply(&ops)?),
+            }
             Ok(())
         },
     )

@@ -134,7 +134,8 @@ impl Space {
             return Err(SpaceError::Options);
         }
         let mut used: Vec<Used> = used.into_iter().collect();
-        used.sort_unstable_by_key(|used| used.blocks.start);
+        // The stable sort is the one that takes little where much is in order already.
+        used.sort_by_key(|used| used.blocks.start);
         let mut free = Vec::new();
         let mut next = data.start;
         let mut last: Option<Used> = None;

@@ -53,6 +53,21 @@ impl Tree {
         })
     }
 
+    /// As [`Tree::apply`], for a mount: if it fails, some of the operations may have been carried out,
+    /// and what was freed and allocated is not asked for.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub(crate) fn replay(&mut self, ops: &[Op<'_>]) -> Result<(), TreeError> {
+        let totals = self.totals;
+        let mut txn = std::mem::take(&mut self.spare);
+        let done = ops.iter().try_for_each(|op| self.step(op, &mut txn));
+        let result = done.and_then(|()| self.settled(&txn, totals));
+        txn.clear();
+        self.spare = txn;
+        result
+    }
+
     /// Applies one operation of a checkpoint. Inodes come before what they have and what leads to
     /// them, in the order of their numbers; what must hold in the end is found by [`Tree::check`].
     ///

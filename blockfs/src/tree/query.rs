@@ -255,9 +255,15 @@ impl Tree {
 
     /// All blocks that files have, for [`Space::build`](crate::space::Space::build).
     pub fn used(&self) -> impl Iterator<Item = Used> + '_ {
-        self.inodes.iter().flat_map(|(&ino, inode)| {
-            let extents = inode.file().into_iter().flat_map(|file| file.from(0));
-            extents.map(move |extent| Used {
+        // In the order of their first blocks, in which most of it is in order: sorting it takes less then.
+        let files = self.inodes.iter().filter_map(|(&ino, inode)| {
+            let extents = inode.file()?;
+            Some((extents.from(0).next()?.pblk, ino, extents))
+        });
+        let mut files: Vec<_> = files.collect();
+        files.sort_unstable_by_key(|&(first, ino, _)| (first, ino));
+        files.into_iter().flat_map(|(_, ino, extents)| {
+            extents.from(0).map(move |extent| Used {
                 blocks: BlockRange {
                     start: extent.pblk,
                     blocks: extent.len.into(),

@@ -32,7 +32,9 @@ impl Txn {
     }
 
     fn did(&mut self, ino: Ino, undo: Undo) {
-        self.touched.push(ino);
+        if self.touched.last() != Some(&ino) {
+            self.touched.push(ino);
+        }
         self.undo.push(undo);
     }
 }

@@ -289,7 +289,7 @@ fn file(
             .iter()
             .skip(skip)
             .flatten()
-            .any(|data| same(block, data.get(at..).unwrap_or(&[])));
+            .any(|data| begins(block, data.get(at..).unwrap_or(&[])));
         let zeroed = changed && oldest.is_none() && block.iter().all(|&byte| byte == 0);
         if !known && !zeroed {
             let head = block.get(..block.len().min(8));
@@ -302,7 +302,7 @@ fn file(
 }
 
 /// Whether a block is the beginning of these data; behind their end are zeros.
-fn same(block: &[u8], data: &[u8]) -> bool {
+fn begins(block: &[u8], data: &[u8]) -> bool {
     let (common, rest) = block.split_at(block.len().min(data.len()));
     data.starts_with(common) && rest.iter().all(|&byte| byte == 0)
 }

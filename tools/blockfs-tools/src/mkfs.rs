@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub volume_size: Option<u64>,
 
-    /// Bytes of the journal [default: 1/2048 of the volume, 4 MiB to 64 MiB]
+    /// Bytes of the journal [default: 1/2048 of the volume, 4 MiB to 16 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub journal_size: Option<u64>,
 
