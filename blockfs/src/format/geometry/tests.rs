@@ -78,7 +78,7 @@ fn defaults_follow_the_volume() {
     let plan = |blocks| Geometry::plan(LbaSize::B4096, blocks, &LayoutOptions::default());
     let mib = |range: BlockRange| range.bytes() >> 20;
     let tib = plan((1 << 40) / 4096).expect("1 TiB");
-    assert_eq!((mib(tib.journal), mib(tib.slots[0])), (64, 2048));
+    assert_eq!((mib(tib.journal), mib(tib.slots[0])), (16, 2048));
     let gib = plan((8 << 30) / 4096).expect("8 GiB");
     assert_eq!((mib(gib.journal), mib(gib.slots[0])), (4, 16));
     let largest = plan(MAX_VOLUME_BLOCKS).expect("the largest");
