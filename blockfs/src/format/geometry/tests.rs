@@ -82,7 +82,7 @@ fn defaults_follow_the_volume() {
     let gib = plan((8 << 30) / 4096).expect("8 GiB");
     assert_eq!((mib(gib.journal), mib(gib.slots[0])), (4, 16));
     let largest = plan(MAX_VOLUME_BLOCKS).expect("the largest");
-    assert_eq!((mib(largest.journal), mib(largest.slots[0])), (64, 4096));
+    assert_eq!((mib(largest.journal), mib(largest.slots[0])), (16, 4096));
     let small = plan(512).expect("2 MiB");
     assert_eq!(
         small.journal,
