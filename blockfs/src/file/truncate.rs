@@ -161,7 +161,12 @@ impl Change {
             What::Truncate(to) => to.min(size) / BLOCK_BYTES..u64::MAX,
             What::Fallocate(_, offset, len) => {
                 let end = offset.checked_add(len).ok_or(PosixError::FileTooLarge)?;
-                offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)
+                let behind = core.tree.behind_end(ino, end)?;
+                let from = match behind.is_empty() {
+                    true => offset,
+                    false => offset.min(behind.start),
+                };
+                from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)
             }
         };
         let Some(lock) = core.ranges.lock(ino, blocks) else {

@@ -1,7 +1,8 @@
 //! Writes that are more than an overwrite: growth, holes, reserved blocks, unaligned ranges, zeros.
 //!
 //! The order is: lock the range, take blocks, write the data, and only when all of it has ended, change
-//! the map, the size with it. A write that fails changes nothing.
+//! the map, the size with it. A write that fails changes nothing. Where a file grows without being
+//! written from its end on, what it shows of its last block is zeroed before the data.
 
 use super::Tag;
 use super::op::{At, Hands, Outcome};
@@ -43,6 +44,8 @@ pub(super) struct Write {
     /// Whether writers are kept off the hot path for this.
     slowed: bool,
     new: Vec<Extent>,
+    /// What the file shows of its last block when it has grown, and did not write.
+    behind: Range<u64>,
     stage: Stage,
 }
 
@@ -52,6 +55,8 @@ enum Stage {
     Begin,
     /// Waits until writes that were in flight have ended.
     Quiet(Ticket),
+    /// Zeroes what is behind the end of the file.
+    Behind(Script),
     /// Reads what an unaligned write leaves of its first and last logical block.
     Fetch(Script),
     /// Writes the data.
@@ -73,6 +78,7 @@ impl Write {
             lock: None,
             slowed: false,
             new: Vec::new(),
+            behind: 0..0,
             stage: Stage::Begin,
         }
     }
@@ -135,7 +141,20 @@ impl Write {
                     if !at.core.periods.passed(*ticket) {
                         return Ok(None);
                     }
-                    self.stage = self.through_buffer(ino, at)?;
+                    let extents = at.core.written(ino, &self.behind)?;
+                    let mut ios = Vec::new();
+                    zero_ios(&extents, &self.behind, at.lba_shift, &mut ios);
+                    self.stage = Stage::Behind(Script::new(ios, None));
+                }
+                Stage::Behind(script) => {
+                    let Some(result) = script.go_on(at, hands.returned) else {
+                        return Ok(None);
+                    };
+                    result?;
+                    self.stage = match self.is_aligned(at.lba_shift) {
+                        true => self.directly(ino, at, hands)?,
+                        false => self.through_buffer(ino, at)?,
+                    };
                 }
                 Stage::Fetch(script) => {
                     let Some(result) = script.go_on(at, hands.returned) else {
@@ -200,7 +219,12 @@ impl Write {
         let Some(end) = self.offset.checked_add(self.len) else {
             return Err(PosixError::FileTooLarge.into());
         };
-        let blocks = self.offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        self.behind = core.tree.behind_end(ino, self.offset)?;
+        let from = match self.behind.is_empty() {
+            true => self.offset,
+            false => self.behind.start,
+        };
+        let blocks = from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let Some(lock) = core.ranges.lock(ino, blocks) else {
             return Ok(false);
         };
@@ -216,9 +240,8 @@ impl Write {
             }
         }
         self.lock = Some(lock);
-        if self.is_aligned(at.lba_shift) {
-            let ios = self.ios(ino, at, &self.bytes())?;
-            self.stage = Stage::Data(Script::new(ios, hands.buf.take()));
+        if self.is_aligned(at.lba_shift) && self.behind.is_empty() {
+            self.stage = self.directly(ino, at, hands)?;
             if bugs::on(Bug::RecordBeforeData) {
                 self.change(ino, at)?;
                 at.core.journal.commit();
@@ -232,6 +255,20 @@ impl Write {
         self.stage = Stage::Quiet(core.periods.ticket(Flights::Writes));
         core.periods.advance();
         Ok(true)
+    }
+
+    /// A write of whole logical blocks.
+    fn directly<Q, D, S>(
+        &self,
+        ino: Ino,
+        at: &At<'_, Q, D, S>,
+        hands: &mut Hands<'_>,
+    ) -> Result<Stage, FsError>
+    where
+        D: BlockDevice<MetaTag>,
+    {
+        let ios = self.ios(ino, at, &self.bytes())?;
+        Ok(Stage::Data(Script::new(ios, hands.buf.take())))
     }
 
     /// An unaligned write: zeros go to the drive as they are, data through a buffer that is read

@@ -82,8 +82,24 @@ impl Tree {
         })
     }
 
+    /// What a file would show of its last block if it grew to `to` bytes or more. It reads as zeros only
+    /// if it is zeroed first: a write behind the end that failed, or whose record did not survive a
+    /// power cut, may have left data there.
+    ///
+    /// # Errors
+    /// [`PosixError::NotFound`], [`PosixError::IsDirectory`], [`PosixError::Invalid`].
+    pub(crate) fn behind_end(&self, ino: Ino, to: u64) -> Result<Range<u64>, PosixError> {
+        let file = self.file(ino)?;
+        let size = self.get(ino)?.core.size;
+        let end = size.next_multiple_of(BLOCK_BYTES).min(to).max(size);
+        match is_written(file, size / BLOCK_BYTES) {
+            true => Ok(size..end),
+            false => Ok(size..size),
+        }
+    }
+
     /// The file ends at `size`; what was behind it goes, what was reserved there too.
-    /// [`Plan::zero`] is the rest of the last block.
+    /// [`Plan::zero`] is the rest of the last block, of a file that grows what it shows then of it.
     ///
     /// # Errors
     /// [`PosixError::FileTooLarge`]; as [`Tree::plan_write`].
@@ -110,6 +126,9 @@ impl Tree {
             if size < old && !tail.is_empty() && is_written(file, size / BLOCK_BYTES) {
                 zero.push(tail);
             }
+        } else {
+            let behind = self.behind_end(ino, size)?;
+            zero.extend(Some(behind).filter(|behind| !behind.is_empty()));
         }
         ops.push(contents_changed(ino, Some(size), now_ns));
         Ok(Plan {
@@ -120,7 +139,7 @@ impl Tree {
 
     /// Changes what a range of a file is. `new` is blocks for the holes that
     /// [`Tree::fallocate_needs`] says. [`Plan::zero`] is what is left of blocks that are only
-    /// partly in the range.
+    /// partly in the range, and what a file that grows shows of its last block then.
     ///
     /// # Errors
     /// [`PosixError::Invalid`] for an empty range; as [`Tree::plan_write`].
@@ -166,6 +185,10 @@ impl Tree {
         ops.extend(map(ino, new, true));
         let size = self.get(ino)?.core.size;
         let grows = matches!(mode, Fallocate::Reserve | Fallocate::Zero) && bytes.end > size;
+        if grows {
+            let behind = self.behind_end(ino, bytes.end)?;
+            zero.extend(Some(behind).filter(|behind| !behind.is_empty()));
+        }
         if ops.is_empty() && zero.is_empty() && !grows {
             return Ok(Plan::default());
         }
