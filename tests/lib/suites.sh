@@ -15,6 +15,8 @@ declare -A ABOUT=(
     [loom]="every interleaving of truncation and I/O in flight, model-checked"
     [cost]="callgrind: a read's budget of instructions, and that statistics that are off cost none"
     [crash]="power cuts of a simulated drive, and seeded bugs that they must find; --nightly: many more"
+    [fsx]="a million random operations on files, against a reference in memory; --nightly: more"
+    [fuzz]="libFuzzer on damaged images, for a minute; --nightly: for an hour"
     [hil]="a real kernel's VFIO and IOMMU, and blockfs on them, in a QEMU guest"
     [cuts]="that guest is killed at work; every image that a power cut could have left is checked"
 )
@@ -101,6 +103,32 @@ suite_crash() {
     [[ ${#ARGUMENTS[@]} == 0 ]] || return 0
     cargo run --locked -q --release -p doorbell-crash --features seeded-bugs \
         --target-dir "$TARGET/seeded-bugs" -- --bugs --seed "$seed"
+}
+
+# Other operations each time: a failure says with which seed it comes again.
+suite_fsx() {
+    local operations=1000000
+    [[ $NIGHTLY == 0 ]] || operations=30000000
+    cargo run --locked -q --release -p doorbell-crash -- --fsx "$operations" \
+        ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}
+}
+
+# Damaged images, in processes that may take so much memory and time for each. What is found lies in
+# $TARGET/fuzz/findings; `tests/run fuzz -- FILE` tries it again.
+suite_fuzz() {
+    need g++ g++ || return "$MISSING"
+    if ! cargo fuzz --version >/dev/null 2>&1; then
+        echo "installing cargo-fuzz" >&2
+        cargo install --quiet --locked cargo-fuzz || return "$MISSING"
+    fi
+    local seconds=60 corpus=$TARGET/fuzz/corpus findings=$TARGET/fuzz/findings
+    [[ $NIGHTLY == 0 ]] || seconds=3600
+    mkdir -p "$corpus" "$findings"
+    [[ ${#ARGUMENTS[@]} == 0 ]] || corpus=
+    # libFuzzer's instrumentation is not in stable Rust's interface yet.
+    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz --target-dir "$TARGET/fuzz" image \
+        ${corpus:+"$corpus"} ${ARGUMENTS[@]+"${ARGUMENTS[@]}"} -- -rss_limit_mb=512 -timeout=10 \
+        -max_len=256 -max_total_time="$seconds" -artifact_prefix="$findings/" -print_final_stats=1
 }
 
 suite_doctest() {

@@ -11,13 +11,17 @@
 //! | `workloads.rs` | which actions |
 //! | `check.rs` | the promises, checked on one image |
 //! | `faults.rs` | damage, and commands that fail |
+//! | `damage/` | damaged images, and everything that can be done with them |
+//! | `fsx/` | an exerciser: random operations on files, compared byte by byte |
 //! | `campaign.rs` | sets of workloads, each checked in all its states |
 
 pub mod act;
 pub mod campaign;
 pub mod check;
 pub mod contents;
+pub mod damage;
 pub mod faults;
+pub mod fsx;
 pub mod model;
 pub mod run;
 pub mod sim;

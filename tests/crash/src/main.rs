@@ -3,10 +3,11 @@
 
 use clap::Parser;
 use crash::campaign::{Failure, Set, Tally, try_workload};
+use crash::fsx;
 use driver::memory::DmaDomain;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Cuts the power of a simulated drive at every point of many workloads, and checks what is left.
@@ -21,6 +22,9 @@ struct Options {
     /// Repeat one workload: its set (A to G) and number
     #[arg(long, value_name = "SET:NUMBER", value_parser = parse_workload)]
     only: Option<(Set, u64)>,
+    /// Instead of power cuts: so many random operations on files, compared with a reference
+    #[arg(long, value_name = "OPERATIONS")]
+    fsx: Option<u64>,
     /// Switch one bug on after the other, and see whether each is caught
     #[cfg(feature = "seeded-bugs")]
     #[arg(long)]
@@ -56,6 +60,9 @@ fn main() -> ExitCode {
             Ok(tally) => report(tally),
             Err(failure) => fail(&failure),
         };
+    }
+    if let Some(operations) = options.fsx {
+        return exercise(operations, seed);
     }
     #[cfg(feature = "seeded-bugs")]
     if options.bugs {
@@ -120,6 +127,53 @@ fn catch_bugs(seed: u64) -> ExitCode {
     }
 }
 
+/// Runs of the exerciser, on all processors, until there were enough operations.
+fn exercise(operations: u64, seed: u64) -> ExitCode {
+    let start = Instant::now();
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let total = Mutex::new(fsx::Tally::default());
+    let runs = operations.div_ceil(fsx::RUN);
+    on_all_processors(|domain| {
+        loop {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            if run >= runs || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let now = fsx::RUN.min(operations - run * fsx::RUN);
+            match fsx::exercise(seed.wrapping_add(run), now, domain) {
+                Ok(tally) => *total.lock().unwrap_or_else(PoisonError::into_inner) += tally,
+                Err(failure) => {
+                    stop.store(true, Ordering::Relaxed);
+                    println!("DIFFERENCE at {failure}");
+                }
+            }
+        }
+    });
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "{} operations on files, {} MiB compared, {} without space, {} mounts, {:.0} s",
+        total.operations,
+        total.compared >> 20,
+        total.no_space,
+        total.mounts,
+        start.elapsed().as_secs_f64()
+    );
+    match stop.into_inner() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Runs `work` in as many threads as there are processors, until all have ended.
+fn on_all_processors(work: impl Fn(&DmaDomain) + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&DmaDomain::new()));
+        }
+    });
+}
+
 fn report(total: Tally) -> ExitCode {
     println!("{} crash states, 0 violations", total.states);
     ExitCode::SUCCESS
@@ -146,30 +200,24 @@ fn try_set(set: Set, states: u64, seed: u64) -> Result<Tally, Box<Failure>> {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let result = Mutex::new(Ok(Tally::default()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let domain = DmaDomain::new();
-                while done.load(Ordering::Relaxed) < states && !stop.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let tried = try_workload(set, number, seed, &domain);
-                    let Ok(mut result) = result.lock() else {
-                        return;
-                    };
-                    match (tried, &mut *result) {
-                        (Ok(tally), Ok(total)) => {
-                            done.fetch_add(tally.states, Ordering::Relaxed);
-                            *total += tally;
-                        }
-                        (Err(failure), Ok(_)) => {
-                            stop.store(true, Ordering::Relaxed);
-                            *result = Err(failure);
-                        }
-                        (_, Err(_)) => {}
-                    }
+    on_all_processors(|domain| {
+        while done.load(Ordering::Relaxed) < states && !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let tried = try_workload(set, number, seed, domain);
+            let Ok(mut result) = result.lock() else {
+                return;
+            };
+            match (tried, &mut *result) {
+                (Ok(tally), Ok(total)) => {
+                    done.fetch_add(tally.states, Ordering::Relaxed);
+                    *total += tally;
                 }
-            });
+                (Err(failure), Ok(_)) => {
+                    stop.store(true, Ordering::Relaxed);
+                    *result = Err(failure);
+                }
+                (_, Err(_)) => {}
+            }
         }
     });
     result.into_inner().unwrap_or_else(|_| Ok(Tally::default()))
