@@ -8,11 +8,13 @@
 //! | `data.rs` | reads and writes, at the end of a file and beside each other |
 //! | `holes.rs` | reserved, punched and zeroed ranges; space |
 //! | `races.rs` | operations that are in flight together |
-//! | `durability.rs` | power cuts at every point, commands that fail |
+//! | `durability.rs` | power cuts at every point |
+//! | `faults.rs` | commands that fail; cuts and failures again and again |
 
 mod common;
 mod data;
 mod durability;
+mod faults;
 mod holes;
 mod names;
 mod races;
