@@ -55,7 +55,7 @@ pub fn format(attached: &Attached, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// Random operations, in rounds of [`ROUND`], on the filesystem and on a reference in memory. After each
+/// Random operations, in rounds of `ROUND`, on the filesystem and on a reference in memory. After each
 /// round the volume is unmounted, mounted, checked and compared; every second time it is not unmounted, as
 /// if the process had died.
 ///
