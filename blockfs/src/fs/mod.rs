@@ -314,6 +314,17 @@ impl<D: BlockDevice<MetaTag>, S: IoStat> Blockfs<D, S> {
         .map(drop)
     }
 
+    /// Begins a checkpoint, or one more behind the one under way, and does not wait: for a service that
+    /// knows when it is idle. It goes on whenever somebody polls, or calls [`Blockfs::pump`].
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Stopped`].
+    pub fn begin_checkpoint(&self) -> Result<(), FsError> {
+        self.may_write()?;
+        self.shared.pump().journal.checkpoint();
+        Ok(())
+    }
+
     /// A number that is the same for the same metadata, within this process: for tests.
     #[must_use]
     pub fn state_hash(&self) -> u64 {

@@ -55,6 +55,9 @@ pub struct SimOptions {
     pub seed: u64,
     /// Commands that a queue takes.
     pub depth: usize,
+    /// What a poll takes, where times are measured. Without it time passes at once to the end of what a
+    /// poll waits for, be that somebody else's command.
+    pub poll: Option<Duration>,
 }
 
 impl Default for SimOptions {
@@ -64,6 +67,7 @@ impl Default for SimOptions {
             latency: Duration::from_micros(20),
             seed: 0,
             depth: 64,
+            poll: None,
         }
     }
 }
@@ -410,7 +414,10 @@ impl<T> BlockDevice<T> for SimQueue<T> {
         let mut inner = self.drive.lock();
         // Time passes to the next end, if this queue waits for one; not always at once, so that more is
         // done meanwhile.
-        if !self.slots.is_empty()
+        if let Some(poll) = inner.options.poll {
+            let until = inner.now + poll;
+            inner.pass_to(until);
+        } else if !self.slots.is_empty()
             && inner.rng.bool()
             && inner.ended.get(&self.id).is_none_or(Vec::is_empty)
             && let Some((&(next, _), _)) = inner.under_way.first_key_value()
