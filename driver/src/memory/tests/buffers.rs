@@ -144,6 +144,34 @@ fn splitting() {
     assert!(region.take(0, LEN).is_ok());
 }
 
+/// Neighbours join to what they were split from; anything else comes back as it was, and nothing of
+/// either is given back to the region meanwhile.
+#[test]
+fn joining() {
+    let domain = DmaDomain::new();
+    let (region, other) = (domain.region(LEN).unwrap(), domain.region(LEN).unwrap());
+    let (front, rest) = region.alloc(LEN).unwrap().split_at(4096).unwrap();
+    let (middle, back) = rest.split_at(4096).unwrap();
+    let foreign = other.alloc(LEN).unwrap();
+    let refused = |first: DmaBuf, second: DmaBuf| {
+        let before = ((first.iova(), first.len()), (second.iova(), second.len()));
+        let (first, second) = first.join(second).unwrap_err();
+        let after = ((first.iova(), first.len()), (second.iova(), second.len()));
+        assert_eq!(before, after);
+        (first, second)
+    };
+    // Not behind, but further on; behind, but the wrong way round; of another region.
+    let (front, back) = refused(front, back);
+    let (middle, front) = refused(middle, front);
+    let (back, foreign) = refused(back, foreign);
+    drop(foreign);
+    let whole = front.join(middle).unwrap().join(back).unwrap();
+    assert_eq!((whole.iova(), whole.len()), (region.iova(), LEN));
+    assert!(region.take(0, 4).is_err() && region.take(LEN - 4, 4).is_err());
+    drop(whole);
+    assert!(region.take(0, LEN).is_ok());
+}
+
 /// The memory lives as long as anything that can reach it, in whatever order things are dropped.
 #[test]
 fn any_order_of_dropping_is_fine() {
@@ -178,6 +206,7 @@ enum Step {
     Take { offset: usize, len: usize },
     Drop(usize),
     Split { which: usize, mid: usize },
+    Join(usize, usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -189,6 +218,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => any::<usize>().prop_map(Step::Drop),
         1 => (any::<usize>(), 1..700_usize)
             .prop_map(|(which, dword)| Step::Split { which, mid: dword * 4 }),
+        1 => any::<(usize, usize)>().prop_map(|(first, second)| Step::Join(first, second)),
     ];
     proptest::collection::vec(step, 1..150)
 }
@@ -201,7 +231,7 @@ fn stamp(bufs: &mut Vec<(u8, DmaBuf)>, next: &mut u8, mut buf: DmaBuf) {
 }
 
 proptest! {
-    /// Whatever is allocated, taken, split and dropped: live buffers never overlap, each keeps the
+    /// Whatever is allocated, taken, split, joined and dropped: live buffers never overlap, each keeps the
     /// bytes that its owner wrote, and in the end the whole region is free again.
     #[test]
     fn live_buffers_never_overlap(steps in steps()) {
@@ -222,6 +252,7 @@ proptest! {
                     }
                 }
                 Step::Drop(_) | Step::Split { .. } if bufs.is_empty() => {}
+                Step::Join(..) if bufs.len() < 2 => {}
                 Step::Drop(which) => drop(bufs.swap_remove(which % bufs.len())),
                 Step::Split { which, mid } => {
                     let (_, buf) = bufs.swap_remove(which % bufs.len());
@@ -231,6 +262,20 @@ proptest! {
                             stamp(&mut bufs, &mut next, back);
                         }
                         Err((buf, _)) => stamp(&mut bufs, &mut next, buf),
+                    }
+                }
+                Step::Join(first, second) => {
+                    let (_, first) = bufs.swap_remove(first % bufs.len());
+                    let (_, second) = bufs.swap_remove(second % bufs.len());
+                    let adjacent = first.iova() + first.len() as u64 == second.iova();
+                    let joined = first.join(second);
+                    prop_assert_eq!(joined.is_ok(), adjacent);
+                    match joined {
+                        Ok(buf) => stamp(&mut bufs, &mut next, buf),
+                        Err((first, second)) => {
+                            stamp(&mut bufs, &mut next, first);
+                            stamp(&mut bufs, &mut next, second);
+                        }
                     }
                 }
             }
