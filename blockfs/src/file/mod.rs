@@ -214,14 +214,26 @@ where
             let Ok(read) = read_simple(&mut map, (), self.simple, offset, bytes, op) else {
                 break 'hot Unusual::General(buf, ctx, pass);
             };
-            let inner = Inner::Single(ctx, pass);
-            let tag = Tag(Tracked::submit(&self.stat, Kind::Read, bytes, inner));
-            match self.device.read(Lba(read.addr >> self.lba_shift), buf, tag) {
+            match self.submit_read(read.addr, buf, ctx, pass) {
                 Ok(()) => return Ok(()),
                 Err(rejected) => Unusual::Rejected(rejected),
             }
         };
         self.unusual_read(file, offset, unusual)
+    }
+
+    /// A read that is one command.
+    #[inline(always)]
+    fn submit_read(
+        &mut self,
+        addr: u64,
+        buf: DmaBuf,
+        ctx: T,
+        pass: Pass,
+    ) -> Result<(), Rejected<Tag<T, S>>> {
+        let (bytes, inner) = (u64::from(buf.len32()), Inner::Single(ctx, pass));
+        let tag = Tag(Tracked::submit(&self.stat, Kind::Read, bytes, inner));
+        self.device.read(Lba(addr >> self.lba_shift), buf, tag)
     }
 
     #[inline(never)]
@@ -252,9 +264,7 @@ where
         if (offset | len) & self.align_mask == 0
             && let Some(addr) = longer_piece(map, offset, len)
         {
-            let inner = Inner::Single(ctx, pass);
-            let tag = Tag(Tracked::submit(&self.stat, Kind::Read, len, inner));
-            return match self.device.read(Lba(addr >> self.lba_shift), buf, tag) {
+            return match self.submit_read(addr, buf, ctx, pass) {
                 Ok(()) => Ok(()),
                 Err(rejected) => Err(self.rejected(rejected)),
             };

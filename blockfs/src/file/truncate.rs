@@ -162,10 +162,7 @@ impl Change {
             What::Fallocate(_, offset, len) => {
                 let end = offset.checked_add(len).ok_or(PosixError::FileTooLarge)?;
                 let behind = core.tree.behind_end(ino, end)?;
-                let from = match behind.is_empty() {
-                    true => offset,
-                    false => offset.min(behind.start),
-                };
+                let from = behind.map_or(offset, |behind| offset.min(behind.start));
                 from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)
             }
         };

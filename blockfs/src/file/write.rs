@@ -45,7 +45,7 @@ pub(super) struct Write {
     slowed: bool,
     new: Vec<Extent>,
     /// What the file shows of its last block when it has grown, and did not write.
-    behind: Range<u64>,
+    behind: Option<Range<u64>>,
     stage: Stage,
 }
 
@@ -78,7 +78,7 @@ impl Write {
             lock: None,
             slowed: false,
             new: Vec::new(),
-            behind: 0..0,
+            behind: None,
             stage: Stage::Begin,
         }
     }
@@ -141,9 +141,11 @@ impl Write {
                     if !at.core.periods.passed(*ticket) {
                         return Ok(None);
                     }
-                    let extents = at.core.written(ino, &self.behind)?;
                     let mut ios = Vec::new();
-                    zero_ios(&extents, &self.behind, at.lba_shift, &mut ios);
+                    if let Some(behind) = &self.behind {
+                        let extents = at.core.written(ino, behind)?;
+                        zero_ios(&extents, behind, at.lba_shift, &mut ios);
+                    }
                     self.stage = Stage::Behind(Script::new(ios, None));
                 }
                 Stage::Behind(script) => {
@@ -220,10 +222,10 @@ impl Write {
             return Err(PosixError::FileTooLarge.into());
         };
         self.behind = core.tree.behind_end(ino, self.offset)?;
-        let from = match self.behind.is_empty() {
-            true => self.offset,
-            false => self.behind.start,
-        };
+        let from = self
+            .behind
+            .as_ref()
+            .map_or(self.offset, |behind| behind.start);
         let blocks = from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
         let Some(lock) = core.ranges.lock(ino, blocks) else {
             return Ok(false);
@@ -240,7 +242,7 @@ impl Write {
             }
         }
         self.lock = Some(lock);
-        if self.is_aligned(at.lba_shift) && self.behind.is_empty() {
+        if self.is_aligned(at.lba_shift) && self.behind.is_none() {
             self.stage = self.directly(ino, at, hands)?;
             if bugs::on(Bug::RecordBeforeData) {
                 self.change(ino, at)?;

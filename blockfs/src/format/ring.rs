@@ -149,6 +149,14 @@ pub struct Scanned {
     pub torn: bool,
 }
 
+impl Scanned {
+    /// The number of the last record that there is.
+    #[must_use]
+    pub const fn last_txid(&self) -> u64 {
+        self.next_txid.saturating_sub(1)
+    }
+}
+
 /// Finds the chain of valid records from `start` on, and hands each to `each` in order.
 ///
 /// `read` fills a buffer from a byte offset of the ring, both whole logical blocks; it may fill blocks
@@ -216,7 +224,7 @@ pub fn scan<E: From<FormatError>>(
     }
     scan.look_for_later()?;
     let found = scan.found;
-    let last_txid = found.next_txid.saturating_sub(1);
+    let last_txid = found.last_txid();
     if last_txid < start.known_txid {
         return Err(E::from(FormatError::JournalShort {
             last_txid,

@@ -134,7 +134,7 @@ impl State {
             self.scanned.start,
             self.scanned.next,
         );
-        let durable = self.scanned.next_txid - 1;
+        let durable = self.scanned.last_txid();
         let journal = Journal {
             limits: device.limits(),
             device,
@@ -214,7 +214,7 @@ fn strict<D: BlockDevice<MetaTag>>(
         twin_valid: chosen.twin.is_ok(),
         checkpoint_pages: superblock.checkpoint.pages,
         records: scanned.records,
-        last_record: scanned.next_txid - 1,
+        last_record: scanned.last_txid(),
         torn: scanned.torn,
         problems: Vec::new(),
     };
@@ -267,7 +267,7 @@ fn take_over<D: BlockDevice<MetaTag>>(
     superblock.generation += 1;
     superblock.epoch = epoch + 1;
     superblock.clean = false;
-    superblock.journal.known_txid = scanned.next_txid - 1;
+    superblock.journal.known_txid = scanned.last_txid();
     // A process that died without a power cut may have left the last record in the drive's cache only;
     // it must not be called known before it is on the medium.
     wire.flush()?;

@@ -106,7 +106,7 @@ fn load<D: BlockDevice<MetaTag>>(
         twin_valid: false,
         checkpoint_pages: superblock.checkpoint.pages,
         records: scanned.records,
-        last_record: scanned.next_txid - 1,
+        last_record: scanned.last_txid(),
         torn: scanned.torn,
         problems: Vec::new(),
     };

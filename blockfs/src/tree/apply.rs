@@ -29,14 +29,7 @@ impl Tree {
     pub fn apply(&mut self, ops: &[Op<'_>]) -> Result<Effects, TreeError> {
         let totals = self.totals;
         let mut txn = Txn::default();
-        let mut result = Ok(());
-        for op in ops {
-            result = self.step(op, &mut txn);
-            if result.is_err() {
-                break;
-            }
-        }
-        if let Err(error) = result.and_then(|()| self.settled(&txn, totals)) {
+        if let Err(error) = self.carry_out(ops, &mut txn) {
             self.undo(txn.undo);
             self.totals = totals;
             return Err(error);
@@ -59,13 +52,18 @@ impl Tree {
     /// # Errors
     /// [`TreeError`].
     pub(crate) fn replay(&mut self, ops: &[Op<'_>]) -> Result<(), TreeError> {
-        let totals = self.totals;
         let mut txn = std::mem::take(&mut self.spare);
-        let done = ops.iter().try_for_each(|op| self.step(op, &mut txn));
-        let result = done.and_then(|()| self.settled(&txn, totals));
+        let result = self.carry_out(ops, &mut txn);
         txn.clear();
         self.spare = txn;
         result
+    }
+
+    /// All steps of a record, and whether what must hold then does.
+    fn carry_out(&mut self, ops: &[Op<'_>], txn: &mut Txn) -> Result<(), TreeError> {
+        let before = self.totals;
+        ops.iter().try_for_each(|op| self.step(op, txn))?;
+        self.settled(txn, before)
     }
 
     /// Applies one operation of a checkpoint. Inodes come before what they have and what leads to

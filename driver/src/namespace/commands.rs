@@ -6,7 +6,7 @@
 
 use super::{Lba, MAX_BLOCKS, Namespace};
 use crate::memory::DmaBuf;
-use crate::queue::{BlockRequest, QueuePair, Rejected, SubmitError};
+use crate::queue::{BlockRequest, Core, QueuePair, Rejected, SubmitError};
 use crate::spec::Sqe;
 use crate::spec::command::{self, BlockCount, DSM_MAX_RANGES, DsmRange};
 use crate::spec::opcode::IoOpcode;
@@ -258,17 +258,12 @@ impl Namespace {
         ctx: T,
     ) -> Result<(), Rejected<T>> {
         let core = queue.core();
-        let (len, place) = (buf.len32(), buf.domain());
-        // A buffer is never empty, so a whole number of blocks is at least one.
+        let len = buf.len32();
         let blocks = len >> self.block_shift;
-        let last = lba.0.wrapping_add(u64::from(blocks)).wrapping_sub(1);
         let (mut buf, mut ctx) = (buf, ctx);
-        if place == core.domain()
-            && self.controller == core.controller()
-            && len & (self.block_size() - 1) == 0
-            && self.contains(lba, u64::from(blocks))
-            && len <= core.max_transfer()
-            && (lba.0 ^ last) & self.boundary_mask == 0
+        if self.is_at_home(core, &buf)
+            && self.is_whole(lba, len)
+            && self.is_one_command(lba, len, core.max_transfer())
         {
             // At most MAX_TRANSFER bytes, which is 65,536 of the smallest blocks.
             #[expect(clippy::cast_possible_truncation, reason = "1 to 65,536, 0's based")]
@@ -280,6 +275,27 @@ impl Namespace {
             }
         }
         self.unusual(queue, self.block_command(opcode, flags), lba, buf, ctx)
+    }
+
+    /// Whether buffer, queue and namespace belong together.
+    #[inline(always)]
+    fn is_at_home<T>(&self, core: &Core<T>, buf: &DmaBuf) -> bool {
+        buf.domain() == core.domain() && self.controller == core.controller()
+    }
+
+    /// Whether `len` bytes at `lba` are whole blocks of the namespace.
+    #[inline(always)]
+    fn is_whole(&self, lba: Lba, len: u32) -> bool {
+        len & (self.block_size() - 1) == 0 && self.contains(lba, (len >> self.block_shift).into())
+    }
+
+    /// Whether whole blocks of the namespace are within what one command may move. They are one block
+    /// at least, since a buffer is never empty.
+    #[inline(always)]
+    fn is_one_command(&self, lba: Lba, len: u32, max_transfer: u32) -> bool {
+        let blocks = u64::from(len >> self.block_shift);
+        let last = lba.0.wrapping_add(blocks).wrapping_sub(1);
+        len <= max_transfer && (lba.0 ^ last) & self.boundary_mask == 0
     }
 
     #[inline(always)]
@@ -302,21 +318,20 @@ impl Namespace {
         ctx: T,
     ) -> Result<(), Rejected<T>> {
         let core = queue.core();
-        if buf.domain() != core.domain() || self.controller != core.controller() {
+        if !self.is_at_home(core, &buf) {
             return Err(self.misplaced(core.domain() == buf.domain(), buf, ctx));
         }
         let (len, max) = (buf.len32(), core.max_transfer());
-        let blocks = u64::from(len >> self.block_shift);
-        if len & (self.block_size() - 1) != 0 || !self.contains(lba, blocks) {
+        if !self.is_whole(lba, len) {
             return Err(self.misfit(lba, buf, ctx));
         }
-        if len <= max && (lba.0 ^ (lba.0 + blocks - 1)) & self.boundary_mask == 0 {
+        if self.is_one_command(lba, len, max) {
             return Err(Rejected::new(SubmitError::Full, Some(buf), ctx));
         }
         let request = BlockRequest {
             template,
             lba: lba.0,
-            blocks,
+            blocks: u64::from(len >> self.block_shift),
             block_shift: self.block_shift,
             max_blocks: (max >> self.block_shift).min(MAX_BLOCKS_U32),
             boundary: self.boundary,

@@ -82,20 +82,18 @@ impl Tree {
         })
     }
 
-    /// What a file would show of its last block if it grew to `to` bytes or more. It reads as zeros only
-    /// if it is zeroed first: a write behind the end that failed, or whose record did not survive a
-    /// power cut, may have left data there.
+    /// What a file would show of its last block if it grew to `to` bytes or more, if anything. It reads
+    /// as zeros only if it is zeroed first: a write behind the end that failed, or whose record did not
+    /// survive a power cut, may have left data there.
     ///
     /// # Errors
     /// [`PosixError::NotFound`], [`PosixError::IsDirectory`], [`PosixError::Invalid`].
-    pub(crate) fn behind_end(&self, ino: Ino, to: u64) -> Result<Range<u64>, PosixError> {
+    pub(crate) fn behind_end(&self, ino: Ino, to: u64) -> Result<Option<Range<u64>>, PosixError> {
         let file = self.file(ino)?;
         let size = self.get(ino)?.core.size;
-        let end = size.next_multiple_of(BLOCK_BYTES).min(to).max(size);
-        match is_written(file, size / BLOCK_BYTES) {
-            true => Ok(size..end),
-            false => Ok(size..size),
-        }
+        let behind = size..size.next_multiple_of(BLOCK_BYTES).min(to);
+        let shown = !behind.is_empty() && is_written(file, size / BLOCK_BYTES);
+        Ok(shown.then_some(behind))
     }
 
     /// The file ends at `size`; what was behind it goes, what was reserved there too.
@@ -127,8 +125,7 @@ impl Tree {
                 zero.push(tail);
             }
         } else {
-            let behind = self.behind_end(ino, size)?;
-            zero.extend(Some(behind).filter(|behind| !behind.is_empty()));
+            zero.extend(self.behind_end(ino, size)?);
         }
         ops.push(contents_changed(ino, Some(size), now_ns));
         Ok(Plan {
@@ -186,8 +183,7 @@ impl Tree {
         let size = self.get(ino)?.core.size;
         let grows = matches!(mode, Fallocate::Reserve | Fallocate::Zero) && bytes.end > size;
         if grows {
-            let behind = self.behind_end(ino, bytes.end)?;
-            zero.extend(Some(behind).filter(|behind| !behind.is_empty()));
+            zero.extend(self.behind_end(ino, bytes.end)?);
         }
         if ops.is_empty() && zero.is_empty() && !grows {
             return Ok(Plan::default());
